@@ -2,12 +2,12 @@
 
 Run it in the repository; the package need not be installed:
 
-    PYTHONPATH=src python benchmarks/mutants.py draw --count 300   # writes mutants.json
-    PYTHONPATH=src nice -n 19 python benchmarks/mutants.py run     # writes results/mutants.json
+    PYTHONPATH=src nice -n 19 python benchmarks/mutants.py --count 300
 
 A mutant is a line of a function that is written differently: another comparison, sum or constant,
-a `not` or a statement left out, another default. `mutants.json` lists them; those that no test can
-tell from the code say why under `equivalent`, and are left out. One process imports everything and
+a `not` or a statement left out. They are drawn from the code as it is;
+`mutants.json` lists faults that no test noticed once, which are always tried, and mutants that no
+test can tell from the code, which never are, with the reason. One process imports everything and
 collects the tests. For each mutant a copy of it (a fork) swaps the code of that function in memory
 and runs the fastest tests that call the function, until one fails; no file is changed. Processes
 that tests start, and what runs at import, see the code as it is.
@@ -23,7 +23,6 @@ import math
 import os
 import random
 import resource
-import select
 import signal
 import sys
 import tempfile
@@ -31,6 +30,9 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import asdict, dataclass
+from multiprocessing import get_context
+from multiprocessing.connection import Connection, wait
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from types import CodeType, FrameType, FunctionType
 from typing import Any
@@ -103,133 +105,50 @@ class Mutant:
     def source(self) -> str:
         """The file with the fault in it; line numbers stay."""
         parts = (PACKAGE / self.file).read_text(encoding="utf-8").split(self.before)
-        begin, end = (
-            self.before.join(parts[: self.nth + 1]),
-            self.before.join(parts[self.nth + 1 :]),
-        )
-        return begin + self.after + end
-
-
-BY_HAND = (
-    Mutant(
-        "training/checkpoint.py", "RunState.load", "not restored", "int(labels)", "0", 0,
-    ),
-    Mutant(
-        "training/step.py", "TrainStep.step", "not summed",
-        "all_reduce(self._gradients.flat)", "all_reduce(self._gradients.flat[:-1])", 0,
-    ),
-    Mutant(
-        "training/graphs.py", "identity_of", "dropped statement",
-        "    if store.split is not None:\n        digest", "    if False:\n        digest", 0,
-    ),
-    Mutant(
-        "training/loop.py", "Loop._score_epoch", "dropped statement",
-        "        if is_best:\n            self._save()", "        if is_best:\n            pass", 0,
-    ),
-    Mutant(
-        "training/checkpoint.py", "restore_generators", "dropped statement",
-        "    np.random.set_state(", "    len(", 0,
-    ),
-    Mutant(
-        "training/fit.py", "_fit_series", "arithmetic",
-        "max_time - (time.monotonic() - begin)", "max_time", 0,
-    ),
-    Mutant(
-        "training/predict.py", "Predictor._predict", "constant",
-        "std(dim=0, correction=0)", "std(dim=0)", 0,
-    ),
-    Mutant(
-        "training/metrics.py", "ranks", "comparison", "~(own >= row)", "~(own > row)", 0,
-    ),
-    Mutant(
-        "ordering/scores.py", "_low_frequency", "dropped call",
-        "clamp_min(FLATTEST).sqrt())", "clamp_min(FLATTEST))", 0,
-    ),
-    Mutant(
-        "ordering/permutation.py", "_keys", "comparison",
-        'policy.clusters == "first" else', 'policy.clusters == "x" else', 0,
-    ),
-    Mutant(
-        "data/splits.py", "random_split", "dropped statement",
-        "    sizes[rest] += 1", "    sizes[0] += graphs - int(sizes.sum())", 0,
-    ),
-    Mutant(
-        "data/datasets/sbm.py", "_draw_sizes", "arithmetic",
-        "LARGEST + 1, shape", "LARGEST, shape", 0,
-    ),
-    Mutant(
-        "atomic.py", "flush", "dropped statement", "        os.fsync(handle)", "        pass", 0,
-    ),
-    Mutant(
-        "training/run_dir.py", "append_row", "dropped statement",
-        "            os.fsync(file.fileno())", "            pass", 0,
-    ),
-)  # fmt: skip
-"""Faults that no test noticed once, beside those that are drawn."""
+        first, last = parts[: self.nth + 1], parts[self.nth + 1 :]
+        return self.before.join(first) + self.after + self.before.join(last)
 
 
 def main() -> None:
-    """Draw a list of mutants, or run those of the list."""
+    """Draw mutants, run them and those of the list, write what survives."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("job", choices=("draw", "run"))
     parser.add_argument("--count", type=int, default=300, help="mutants to draw")
     parser.add_argument("--seed", type=int, default=0, help="of the drawing")
     parser.add_argument("--workers", type=int, default=2, help="mutants at a time")
-    parser.add_argument(
-        "--known",
-        type=Path,
-        nargs="*",
-        default=[],
-        metavar="RECORD",
-        help="records of mutants that were noticed: they are not tried again",
-    )
     parser.add_argument("--minutes", type=float, default=math.inf, help="then begin no other")
     parser.add_argument("--only", default="", help="those whose file begins so")
-    parser.add_argument("--tests", nargs="*", default=TESTS, help="where tests are")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/mutants.json")
     parser.add_argument("--calls", type=Path, help="keeps which tests call what, for another run")
     parser.add_argument("--commit", help="names the commit where the copy has no history")
     options = parser.parse_args()
 
-    if options.job == "draw":
-        drawn = [*BY_HAND, *draw(options.count, options.seed)]
-        LIST.write_text(json.dumps([asdict(each) for each in drawn], indent=1) + "\n", "utf-8")
-        return
-    mutants = [Mutant(**each) for each in json.loads(LIST.read_text(encoding="utf-8"))]
-    mutants = [each for each in mutants if each.file.startswith(options.only)]
-    known = [
+    listed = [Mutant(**each) for each in json.loads(LIST.read_text(encoding="utf-8"))]
+    by_hand = [each for each in listed if not each.equivalent and each.is_there()]
+    passed_over = {(each.file, each.before, each.after, each.nth) for each in listed}
+    drawn = [
         each
-        for record in options.known
-        for each in json.loads(record.read_text(encoding="utf-8"))["mutants"]
-        if each["noticed_by"] and Mutant(**each["mutant"]) in mutants
+        for each in draw(options.count, options.seed)
+        if (each.file, each.before, each.after, each.nth) not in passed_over
     ]
-    noticed_before = {Mutant(**each["mutant"]) for each in known}
-    left = [each for each in mutants if each not in noticed_before]
+    mutants = [each for each in [*by_hand, *drawn] if each.file.startswith(options.only)]
     with tempfile.TemporaryDirectory() as place:
         calls = options.calls or Path(place) / "calls.json"
-        runner = Runner(left, options.workers, options.minutes, calls)
+        runner = Runner(mutants, options.workers, options.minutes, calls)
         words = ["-p", "no:terminal", "-p", "no:cacheprovider", "-m", "not slow", "-k", SLOW]
-        status = pytest.main([*words, "--basetemp", place + "/t", *options.tests], plugins=[runner])
+        status = pytest.main([*words, "--basetemp", place + "/t", *TESTS], plugins=[runner])
     if status != pytest.ExitCode.OK:
         raise SystemExit(f"the tests could not be collected: {status!r}")
-    found = [*known, *runner.found]
-    noticed = sum(each["noticed_by"] is not None for each in found)
-    left_out = [asdict(each) for each in mutants if each.equivalent]
-    gone = sum(not each.is_there() for each in mutants)
-    write_json(
-        options.out,
-        {
-            "environment": describe(torch.device("cpu"), options.commit),
-            "mutants_tried": len(found),
-            "no_longer_there": gone,
-            "noticed": noticed,
-            "rate": noticed / max(1, len(found)),
-            "tests_that_fail_or_are_slow_without_mutants": runner.failing,
-            "mutants": found,
-            "equivalent": left_out,
-        },
-    )
-    sys.stdout.write(f"{noticed} of {len(found)} noticed\n")
+    noticed = sum(each["noticed_by"] is not None for each in runner.found)
+    found = {
+        "environment": describe(torch.device("cpu"), options.commit),
+        "asked": {"count": options.count, "seed": options.seed},
+        "mutants_tried": len(runner.found),
+        "noticed": noticed,
+        "tests_that_fail_or_are_slow_without_mutants": runner.failing,
+        "mutants": runner.found,
+    }
+    write_json(options.out, found)
+    sys.stdout.write(f"{noticed} of {len(runner.found)} noticed\n")
 
 
 def draw(count: int, seed: int) -> list[Mutant]:
@@ -278,13 +197,16 @@ def mutants_of(file: str, source: str) -> Iterator[Mutant]:
 def nodes_within(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
     """All nodes of functions that can be changed, with the name of their function.
 
-    Annotations, docstrings, messages and what stands in `raise` and `assert` are left alone.
+    Annotations, defaults, docstrings, messages and what stands in `raise` and `assert` are left
+    alone.
     """
 
     def below(node: ast.AST, name: str, inside: bool) -> Iterator[tuple[str, ast.AST]]:
         # functions within a function are part of its code
         for key, value in ast.iter_fields(node):
-            if key in ("annotation", "returns", "decorator_list", "msg", "exc", "cause"):
+            if key in ("args", "returns", "annotation", "decorator_list", "exc", "cause") and (
+                not isinstance(node, ast.Call)
+            ):
                 continue
             for each in value if isinstance(value, list) else [value]:
                 if not isinstance(each, ast.AST) or isinstance(each, ast.JoinedStr | ast.Assert):
@@ -349,8 +271,7 @@ class Runner:
     def __init__(
         self, mutants: Sequence[Mutant], workers: int, minutes: float, calls: Path
     ) -> None:
-        self._mutants = [each for each in mutants if not each.equivalent and each.is_there()]
-        self._workers, self._calls = workers, calls
+        self._mutants, self._workers, self._calls = mutants, workers, calls
         self._end = time.monotonic() + 60 * minutes
         self.found: list[dict[str, Any]] = []
         self.failing: list[str] = []
@@ -363,34 +284,30 @@ class Runner:
             name = f"graphmamba.{file.removesuffix('.py').replace('/', '.')}"
             importlib.import_module(name.removesuffix(".__init__"))
         if not self._calls.exists():
-            finish(*start(lambda: trace(session, self._calls), seconds=3600))
+            child, pipe = start(lambda: trace(session, self._calls), seconds=3600)
+            wait([pipe])
+            finish(child, pipe)
         traced = json.loads(self._calls.read_text(encoding="utf-8"))
         self.failing = [name for name, each in traced.items() if each["failed"]]
         items = {item.nodeid: item for item in session.items}
         traced = {name: traced[name] for name in traced if name in items}
         pending = list(reversed(self._mutants))
-        running: dict[int, tuple[tuple[int, int], Mutant, int, float]] = {}
+        running: dict[Connection, tuple[BaseProcess, Mutant, int, float]] = {}
         while pending or running:
-            if time.monotonic() > self._end:
-                pending.clear()
-            while pending and len(running) < self._workers:
+            while pending and len(running) < self._workers and time.monotonic() < self._end:
                 mutant = pending.pop()
-                names = covering(mutant, traced)
-                child = start(
-                    lambda mutant=mutant, names=names: self._try(  # type: ignore[misc]
-                        session, mutant, [items[name] for name in names]
-                    )
+                tests = [items[name] for name in covering(mutant, traced)]
+                child, pipe = start(
+                    lambda mutant=mutant, tests=tests: attempt(session, mutant, tests)  # type: ignore[misc]
                 )
-                running[child[1]] = (child, mutant, len(names), time.monotonic())
-            ready, _, _ = select.select(list(running), [], [], 1.0)
-            late = [
-                pipe
-                for pipe, (_, _, _, begin) in running.items()
-                if time.monotonic() - begin > 20 * SECONDS
-            ]
-            for pipe in {*ready, *late}:
-                child, mutant, tests, _ = running.pop(pipe)
-                self._note(mutant, tests, finish(*child, is_late=pipe not in ready))
+                running[pipe] = (child, mutant, len(tests), time.monotonic())
+            if not running:
+                break
+            ready = wait(list(running), timeout=1.0)
+            for pipe, (child, mutant, count, begin) in [*running.items()]:
+                if pipe in ready or time.monotonic() - begin > 20 * SECONDS:
+                    del running[pipe]
+                    self._note(mutant, count, finish(child, pipe))
         return True
 
     def _note(self, mutant: Mutant, tests: int, answer: Any) -> None:
@@ -403,48 +320,52 @@ class Runner:
         told = "." if noticed_by else f"\nsurvives {tests} tests: {mutant.file}: {mutant.after}\n"
         sys.stderr.write(told)
 
-    def _try(
-        self, session: pytest.Session, mutant: Mutant, items: Sequence[pytest.Item]
-    ) -> dict[str, Any]:
-        try:
-            apply(mutant)
-            return {"failed": first_failure(session, items)}
-        except Exception as error:
-            return {"failed": None, "error": repr(error)}
 
-
-def start(work: Callable[[], Any], seconds: int = SECONDS) -> tuple[int, int]:
-    """Do something in a copy of this process; returns its number and the pipe of its answer."""
-    reading, writing = os.pipe()
-    child = os.fork()
-    if child:
-        os.close(writing)
-        return child, reading
+def attempt(
+    session: pytest.Session, mutant: Mutant, items: Sequence[pytest.Item]
+) -> dict[str, Any]:
+    """Put a mutant in, and run tests until one fails."""
     try:
+        apply(mutant)
+        return {"failed": first_failure(session, items)}
+    except Exception as error:
+        return {"failed": None, "error": repr(error)}
+
+
+def start(work: Callable[[], Any], seconds: int = SECONDS) -> tuple[BaseProcess, Connection]:
+    """Do something in a copy of this process; returns it and the pipe of its answer."""
+    context = get_context("fork")
+    reading, writing = context.Pipe(duplex=False)
+
+    def inside() -> None:
         os.setsid()
         silent = os.open(os.devnull, os.O_RDWR)
-        for each in (0, 1, 2) if not os.environ.get("MUTANTS_TALK") else (0,):
+        for each in (0, 1, 2):
             os.dup2(silent, each)
         spent = int(time.process_time()) + seconds
         resource.setrlimit(resource.RLIMIT_CPU, (spent, spent + 5))
         pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
         most = pages * resource.getpagesize() + GIBIBYTES * 2**30
         resource.setrlimit(resource.RLIMIT_AS, (most, most))
-        os.write(writing, json.dumps(work()).encode())
-    finally:
-        os._exit(0)
+        writing.send(work())
+
+    child = context.Process(target=inside)
+    child.start()
+    writing.close()
+    return child, reading
 
 
-def finish(child: int, pipe: int, is_late: bool = False) -> Any:
+def finish(child: BaseProcess, pipe: Connection) -> Any:
     """Take the answer of a process, None where it has none, and end it with all it started."""
-    if is_late:
-        os.kill(child, signal.SIGKILL)
-    answer = os.read(pipe, 1 << 16)
-    os.close(pipe)
-    with contextlib.suppress(ProcessLookupError):
-        os.killpg(child, signal.SIGKILL)
-    os.waitpid(child, 0)
-    return json.loads(answer) if answer else None
+    try:
+        return pipe.recv() if pipe.poll() else None
+    except EOFError:
+        return None
+    finally:
+        assert child.pid
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(child.pid, signal.SIGKILL)
+        child.join()
 
 
 def first_failure(session: pytest.Session, items: Sequence[pytest.Item]) -> str | None:
@@ -491,8 +412,6 @@ def trace(session: pytest.Session, out: Path) -> None:
             "calls": sorted({(file, name) for file, name, _ in called}),
             "shared": sorted({(file, name) for file, name, _ in first - called}),
         }
-        if len(found) % 50 == 0:
-            out.with_suffix(".part").write_text(json.dumps(found), encoding="utf-8")
     out.write_text(json.dumps(found), encoding="utf-8")
 
 
@@ -516,7 +435,7 @@ def covering(mutant: Mutant, traced: dict[str, Any], budget: float = 30.0) -> li
 
 
 def apply(mutant: Mutant) -> None:
-    """Swap the code, and the defaults, of all functions that the mutant changes."""
+    """Swap the code of all functions that the mutant changes."""
     path, source = str(PACKAGE / mutant.file), mutant.source()
     codes = {
         (code.co_qualname, code.co_firstlineno): code
@@ -533,30 +452,6 @@ def apply(mutant: Mutant) -> None:
         raise ValueError(f"no function {mutant.function} of {mutant.file} is there")
     for each in changed:
         each.__code__ = codes[each.__code__.co_qualname, each.__code__.co_firstlineno]
-    # defaults are made where a function is, not in it
-    for name, node in nodes_within(ast.parse(source)):
-        if name == mutant.function and isinstance(node, ast.FunctionDef):
-            for each in changed:
-                swap_defaults(each, node.args)
-
-
-def swap_defaults(function: FunctionType, written: ast.arguments) -> None:
-    """Give a function the defaults that are written as numbers or words."""
-    places = (function.__defaults__ or (), written.defaults)
-    if len(places[0]) == len(places[1]):
-        function.__defaults__ = tuple(value_of(new, old) for old, new in zip(*places, strict=True))
-    for name, new in zip(written.kwonlyargs, written.kw_defaults, strict=True):
-        if new is not None and function.__kwdefaults__:
-            old = function.__kwdefaults__[name.arg]
-            function.__kwdefaults__[name.arg] = value_of(new, old)
-
-
-def value_of(written: ast.expr, before: Any) -> Any:
-    """The value of a literal; anything else stays what it was."""
-    try:
-        return ast.literal_eval(written)
-    except ValueError:
-        return before
 
 
 def codes_within(code: CodeType) -> Iterator[CodeType]:

@@ -36,6 +36,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from multiprocessing import get_context
+from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
@@ -175,8 +176,10 @@ def _trial(
 
 
 CLUSTER, PEPTIDES = "cluster/graph-mamba", "peptides-func/graph-mamba-spectral"
-MALNET, SHORT = "malnet-tiny/graph-mamba-plus", {"train.epochs": 60}
-CENTERED = {**SHORT, "model.centered_sums": True}
+MALNET = "malnet-tiny/graph-mamba-plus"
+SHORT: dict[str, object] = {"train.epochs": 60}
+NO_SCAN: dict[str, object] = {"model.global_model": "none"}
+CENTERED = SHORT | {"model.centered_sums": True}
 TRIALS = (
     _trial("trial 1", CLUSTER, "centered-60", CENTERED),
     _trial("trial 1", CLUSTER, "paper-60", SHORT),
@@ -187,18 +190,11 @@ TRIALS = (
     _trial("trial 2", CLUSTER, "paper-60", SHORT, seed=1),
     _trial("trial 2", PEPTIDES, "no-filter", {"model.spectral": None}),
     _trial("trial 2", PEPTIDES, "mean-pool", {"head.pooling": "mean"}),
-    _trial(
-        "trial 2",
-        PEPTIDES,
-        "no-scan",
-        {"model.global_model": "none", "model.residual.has_zero_gate": False},
-    ),
+    _trial("trial 2", PEPTIDES, "no-scan", NO_SCAN | {"model.residual.has_zero_gate": False}),
     _trial("trial 2", CLUSTER, "centered-sum-60", {**CENTERED, "model.local_model": "gcne"}),
-    _trial("trial 2", CLUSTER, "centered-no-scan-60", {**CENTERED, "model.global_model": "none"}),
+    _trial("trial 2", CLUSTER, "centered-no-scan-60", CENTERED | NO_SCAN),
     _trial("trial 3", CLUSTER, "centered-virtual-60", {**CENTERED, "model.virtual_node": True}),
-    _trial(
-        "trial 3", CLUSTER, "centered-jumping-60", {**CENTERED, "model.jumping_knowledge": True}
-    ),
+    _trial("trial 3", CLUSTER, "centered-jumping-60", CENTERED | {"model.jumping_knowledge": True}),
     _trial("trial 3", CLUSTER, "centered-decay-60", {**CENTERED, "optim.weight_decay": 0.1}),
     _trial("trial 3", MALNET, "one-way", {"encoder.reverse_edges": False}),
     _trial("trial 3", MALNET, "max-pool", {"head.pooling": "max"}),
@@ -259,29 +255,23 @@ def pack(jobs: Sequence[Job], run_dir: Path, out: Path, began: float, first: int
     Results come first, then weights of finished runs, then states of those that can go on; what
     has no more room is named.
     """
-    kinds: tuple[list[Path], list[Path], list[Path]] = ([], [], [])
+    small, weights, states = [], [], []
     for job in jobs:
         run = RunDir(run_dir / job.place)
-        kinds[0].extend((run.config, run.metrics, run.results))
-        kinds[1 if run.done() is not None else 2].append(
-            run.best if run.done() is not None else run.state
-        )
-        if run.done() is None:
-            kinds[2].append(run.best)
-    files = [
-        path for kind in kinds for path in kind if path.exists() and path.stat().st_mtime >= began
-    ]
-    volumes: list[list[Path]] = [[]]
-    filled = 0
-    for path in files:
-        size = path.stat().st_size
-        if filled + size > MOST_BYTES and volumes[-1]:
-            volumes.append([])
-            filled = 0
-        volumes[-1].append(path)
-        filled += size
+        small += [run.config, run.metrics, run.results]
+        weights += [run.best] if run.done() else []
+        states += [] if run.done() else [run.state, run.best]
+    volumes, filled = list[list[Path]](), MOST_BYTES
+    for path in [*small, *weights, *states]:
+        if path.exists() and path.stat().st_mtime >= began:
+            size = path.stat().st_size
+            if filled + size > MOST_BYTES:
+                volumes.append([])
+                filled = 0
+            volumes[-1].append(path)
+            filled += size
     out.mkdir(parents=True, exist_ok=True)
-    for number, volume in enumerate(volumes[:MOST_FILES] if files else [], start=first):
+    for number, volume in enumerate(volumes[:MOST_FILES], start=first):
         partial = out / f"runs-{number:03d}.partial"
         with tarfile.open(partial, "w") as archive:
             for path in volume:
@@ -315,29 +305,16 @@ def read_jobs(path: Path) -> Iterator[Job]:
         if not line.strip() or line.lstrip().startswith("#"):
             continue
         where = f"{path}, line {number}"
-        job = _read(line, where)
+        try:
+            job = parse(Job, json.loads(line), where)
+            job.experiment()
+            job.run_options("auto", math.inf)
+        except (ValueError, TypeError) as error:
+            raise UserError(f"{where}: {error}") from error
         if job.place in places:
-            raise UserError(
-                f"{where}: folder must be another for each run, got '{job.place}' again"
-            )
+            raise UserError(f"{where}: folder must be another for each run, got '{job.place}'")
         places.add(job.place)
         yield job
-
-
-def _read(line: str, where: str) -> Job:
-    try:
-        content = json.loads(line)
-    except ValueError as error:
-        raise UserError(f"{where}: {error}") from error
-    if not isinstance(content, dict) or "name" not in content:
-        raise UserError(f"{where}: name must be given, got {line.strip()}")
-    job = parse(Job, content, where)
-    try:
-        job.experiment()
-        job.run_options("auto", math.inf)
-    except UserError as error:
-        raise UserError(f"{where}: {error}") from error
-    return job
 
 
 def work(
@@ -400,14 +377,11 @@ def _wait(workers: Sequence[BaseProcess], keep: Callable[[], None]) -> None:
 
     Ctrl-C reaches them as well, and they save their runs before they end.
     """
-    is_done = False
-    while not is_done:
+    while any(worker.is_alive() for worker in workers):
         with suppress(KeyboardInterrupt):
-            ended = time.time() + KEEPING
-            for worker in workers:
-                worker.join(max(0.0, ended - time.time()))
-            is_done = not any(worker.is_alive() for worker in workers)
+            wait([worker.sentinel for worker in workers if worker.is_alive()], timeout=KEEPING)
             keep()
+    keep()
 
 
 def _say(text: str) -> None:
@@ -437,9 +411,8 @@ def main() -> None:
     try:
         check_least("workers", options.workers, 1)
         listed = list(read_jobs(options.jobs)) if options.jobs else missing_runs()
-        for words, of in ((options.sets, _set_of), (options.groups, _group_of)):
-            if words:
-                listed = _chosen(listed, words.split(","), of)
+        listed = _chosen(listed, options.sets, lambda job: job.name.partition("/")[0])
+        listed = _chosen(listed, options.groups, lambda job: job.group)
         for folder in options.begin_with:
             unpack(folder, options.run_dir)
     except (UserError, OSError) as error:
@@ -476,20 +449,12 @@ def main() -> None:
         raise SystemExit(1)
 
 
-def _set_of(job: Job) -> str:
-    return job.name.partition("/")[0]
-
-
-def _group_of(job: Job) -> str:
-    return job.group
-
-
-def _chosen(jobs: list[Job], words: list[str], of: Callable[[Job], str]) -> list[Job]:
-    known = list(dict.fromkeys(map(of, jobs)))
-    for word in words:
-        if word not in known:
-            raise UserError(f"no '{word}' among the runs; there is: {', '.join(known)}")
-    return [job for job in jobs if of(job) in words]
+def _chosen(jobs: list[Job], words: str | None, of: Callable[[Job], str]) -> list[Job]:
+    """Take the jobs of these sets or groups; all where none is named."""
+    wanted, known = words.split(",") if words else [], {of(job) for job in jobs}
+    if unknown := set(wanted) - known:
+        raise UserError(f"no {sorted(unknown)} among the runs; there is: {', '.join(known)}")
+    return [job for job in jobs if not wanted or of(job) in wanted]
 
 
 if __name__ == "__main__":

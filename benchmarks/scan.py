@@ -17,7 +17,6 @@ from graphmamba.bench import (
     ScanTimes,
     agreement_table,
     check_backends,
-    measure_padded_loop,
     measure_scan,
     times_table,
 )
@@ -58,8 +57,6 @@ def main() -> None:
     agreements = check_backends(device)
     console.print(agreement_table(agreements))
     times = [measure_scan(shape, one, device) for shape in BATCHES.values() for one in backends]
-    if device.type == "cpu":
-        times.append(measure_padded_loop(BATCHES["peptides"]))
     console.print(times_table(times, name))
     if device.type == "cuda":
         console.print(targets_table(times))

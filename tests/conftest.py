@@ -1,7 +1,6 @@
 """Shapes are checked while tests run; tests that need what is not here are skipped, and say so."""
 
 import os
-from collections.abc import Iterator
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -69,17 +68,6 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 def data_folder() -> Path:
     """The folder of real benchmark files; only for tests marked `realdata`."""
     return DATA
-
-
-@pytest.fixture(autouse=True, scope="session")
-def notes_of_sets(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
-    """Note which sets are whole for these tests alone: they make hundreds."""
-    from graphmamba.data import cache
-
-    folder, place = tmp_path_factory.mktemp("verified"), cache._notes_of
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cache, "_notes_of", lambda path: folder / place(path).name)
-        yield
 
 
 def pytest_runtest_setup() -> None:

@@ -7,10 +7,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from rich.console import Console
-from rich.table import Table
 from torch import Tensor
-from torch.nn import functional
 
 from graphmamba import bench
 from graphmamba import ops as scan
@@ -18,20 +15,12 @@ from graphmamba.bench import (
     BATCHES,
     Agreement,
     BatchShape,
-    ScanTimes,
-    agreement_table,
     bench_scan,
     check_backends,
-    chip_bound,
     draw_lengths,
-    measure_scan,
     median_ms,
-    padded_scan,
     peak_bytes,
-    scan_inputs,
-    times_table,
 )
-from graphmamba.ops.selective_scan import reference
 
 CPU = torch.device("cpu")
 FAST = [name for name in scan.available_backends(CPU) if name != "reference"]
@@ -42,13 +31,6 @@ SMALL = replace(BATCHES["peptides"], sequences=3, tokens=60, longest=40)
 def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in BATCHES:
         monkeypatch.setitem(BATCHES, name, replace(SMALL, name=name))
-
-
-def lines(table: Table) -> list[str]:
-    console = Console(width=200)
-    with console.capture() as captured:
-        console.print(table)
-    return captured.get().splitlines()
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
@@ -107,13 +89,14 @@ def test_the_command_prints_tables_and_writes_the_same_numbers(
     bench_scan(device="cpu", sizes="peptides, voc", json=file)
     written = json.loads(file.read_text())
     found = {(one["batch"]["name"], one["backend"]) for one in written["times"]}
-    assert found == {(name, way) for name in ("peptides", "voc") for way in (*FAST, "padded loop")}
+    assert found == {(name, way) for name in ("peptides", "voc") for way in FAST}
     assert {one["backend"] for one in written["agreement"]} == set(FAST)
     assert written["environment"]["torch"] == torch.__version__
     shown = capsys.readouterr().out
     for one in written["times"]:
-        assert f"{one['both_ms']:.1f}" in shown
-        assert one["forward_ms"] > 0
+        assert f"{one['both_ms']:.3f}" in shown
+        assert 0 < one["forward_ms"] < one["both_ms"]
+        assert one["peak_bytes"] is None
 
 
 @pytest.mark.usefixtures("small_batches")
@@ -126,73 +109,14 @@ def test_a_backend_that_is_wrong_gives_status_1(
         bench_scan(device="cpu")
     assert stopped.value.code == 1
     assert "WRONG" in capsys.readouterr().out
-    assert "WRONG" in "\n".join(lines(agreement_table([replace(wrong, error=float("nan"))])))
+    assert not replace(wrong, error=float("nan")).holds
 
 
-@pytest.mark.parametrize("backend", FAST)
-def test_both_passes_take_longer_than_one(backend: str) -> None:
-    times = measure_scan(BATCHES["voc"], backend, CPU)
-    assert 0 < times.forward_ms < times.both_ms
-    assert times.peak_bytes is None
-
-
-def test_times_stand_beside_the_bound_or_the_padded_loop_of_the_same_batch() -> None:
-    on_gpu = ScanTimes(BATCHES["peptides"], "triton", 0.02, 0.06, peak_bytes=3 * 2**29)
-    (row,) = (line for line in lines(times_table([on_gpu], "a GPU")) if "peptides" in line)
-    assert row.split() == ["peptides", "triton", "20,926", "0.020", "2.1x", "0.060", "2.1x", "1.50"]
-    fast = ScanTimes(BATCHES["peptides"], "cpu", 10.0, 40.0)
-    loop, alone = replace(fast, backend="padded loop", both_ms=1e3), replace(fast, batch=SMALL)
-    rows = lines(times_table([fast, loop, replace(alone, batch=BATCHES["voc"])], "a CPU"))[-4:-1]
-    assert [row.split()[-1] for row in rows] == ["25.0x", "1.0x", "40.0"]
-
-
-@pytest.mark.parametrize(
-    ("name", "forward_ms"), [("peptides", 0.010), ("malnet256", 0.10), ("million", 0.46)]
-)
-def test_bounds_of_the_quoted_batches(name: str, forward_ms: float) -> None:
-    bound = chip_bound(BATCHES[name])
-    assert bound == pytest.approx((forward_ms, 3 * forward_ms), rel=0.05)
-
-
-def test_memory_bounds_a_scan_with_few_states() -> None:
-    shape = BatchShape("narrow", sequences=1, tokens=1000, longest=1000, inner=8, state=1)
-    assert chip_bound(shape).forward_ms == pytest.approx(1e3 * 1000 * (4 * 8 + 2) * 4 / 4.3e12)
-
-
-def test_padding_changes_no_number() -> None:
-    shape = BatchShape("small", sequences=5, tokens=60, longest=30, inner=6, state=4)
-    inputs = scan_inputs(shape, CPU, torch.float64)
-    found = []
-    for operation in (reference.selective_scan, padded_scan):
-        out = operation(**inputs.leaves, cu_seqlens=inputs.cu_seqlens)
-        grads = torch.autograd.grad(out, list(inputs.leaves.values()), inputs.out_grad)
-        found.append([out, *grads])
-    torch.testing.assert_close(*found)
-
-
-TIGHT = [(1, 7, 7), (5, 5, 1), (4, 40, 10), (4, 13, 10), (4, 39, 10)]
-
-
-@pytest.mark.parametrize(
-    "shape",
-    [*BATCHES.values(), *(BatchShape("tight", *sizes, inner=1) for sizes in TIGHT)],
-    ids=str,
-)
+@pytest.mark.parametrize("shape", [*BATCHES.values(), BatchShape("tight", 4, 39, 10, 1)], ids=str)
 def test_lengths_add_up_exactly(shape: BatchShape) -> None:
     lengths = draw_lengths(shape)
     assert (len(lengths), sum(lengths)) == (shape.sequences, shape.tokens)
     assert 1 <= min(lengths) <= max(lengths) == shape.longest
-
-
-def test_inputs_are_those_of_a_fresh_block_and_follow_from_the_seed() -> None:
-    one, same, other = (scan_inputs(BATCHES["voc"], CPU, seed=seed) for seed in (4, 4, 5))
-    assert all(torch.equal(one.leaves[name], same.leaves[name]) for name in one.leaves)
-    assert not torch.equal(one.leaves["u"], other.leaves["u"])
-    assert not torch.equal(one.cu_seqlens, other.cu_seqlens)
-    steps = functional.softplus(one.leaves["delta"] + one.leaves["delta_bias"]).detach()
-    # The bias alone stays inside [0.001, 0.1]; the projection moves it by some tenths.
-    assert 5e-4 < steps.min() < 5e-3
-    assert 5e-2 < steps.max() < 2e-1
 
 
 def test_the_median_ignores_slow_calls_and_equal_steps_take_turns(
@@ -204,13 +128,12 @@ def test_the_median_ignores_slow_calls_and_equal_steps_take_turns(
     def call(name: str) -> None:
         nonlocal seconds
         calls.append(name)
-        seconds += 3.0 if len(calls) in {1, 5} else 1 / 64
+        seconds += 3.0 if len(calls) in {1, 4} else 1 / 64
 
     monkeypatch.setattr(bench.time, "perf_counter", lambda: seconds)
     assert median_ms([lambda: call("a"), lambda: call("b")], CPU) == 1e3 / 64
-    # half a second of calls, and both to warm up
-    assert len(calls) == 2 + 32
-    assert calls.count("a") == calls.count("b")
+    assert len(calls) == 2 + 3  # both to warm up
+    assert abs(calls.count("a") - calls.count("b")) == 1
 
 
 @pytest.mark.gpu
@@ -219,15 +142,6 @@ def test_every_size_is_timed_on_a_gpu(capsys: pytest.CaptureFixture[str]) -> Non
     bench_scan(device="cuda")
     shown = capsys.readouterr().out
     assert all(name in shown for name in BATCHES)
-
-
-@pytest.mark.gpu
-def test_a_replayed_step_costs_its_kernels_alone_and_autograd_can_be_captured() -> None:
-    x = torch.randn(64 * 2**20, device="cuda", requires_grad=True)
-    # 512 MiB moved; no GPU copies faster than 20 TB/s.
-    assert 0.025 < median_ms([x.detach().clone], torch.device("cuda")) < 10
-    grad = torch.ones_like(x)
-    assert median_ms([lambda: torch.autograd.grad(x.exp(), x, grad)], torch.device("cuda")) > 0
 
 
 @pytest.mark.gpu

@@ -59,7 +59,6 @@ def test_every_option_of_every_command_is_explained(
         (["bench", "scan", "--sizes", "peptides,huge"], "'huge'"),
         (["bench", "scan", "--device", "abacus"], "'abacus'"),
         (["bench", "scan", "--device", "mps"], "'mps'"),
-        (["bench", "scan", "--json", "no/such/folder/out.json"], "'no/such/folder/out.json'"),
         (["bench", "scan", "--devise", "cpu"], "did you mean '--device'?"),
         (
             ["train", "mnst"],

@@ -12,20 +12,12 @@ from graphmamba.errors import UserError
 ROOT = Path(__file__).parents[1]
 
 
-def test_auto_is_the_gpu_where_there_is_one() -> None:
+def test_devices_that_are_not_here_are_rejected(monkeypatch: pytest.MonkeyPatch) -> None:
     assert (resolve_device("auto").type == "cuda") == torch.cuda.is_available()
-
-
-@pytest.mark.parametrize("name", ["abacus", "mps", ""])
-def test_devices_that_are_not_here_are_rejected(name: str) -> None:
-    with pytest.raises(UserError, match=repr(name)):
-        resolve_device(name)
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
-def test_a_missing_gpu_is_rejected() -> None:
-    with pytest.raises(UserError, match="this machine has, got 'cuda'"):
-        resolve_device("cuda")
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    for name in ("abacus", "cuda"):
+        with pytest.raises(UserError, match=f"got '{name}'"):
+            resolve_device(name)
 
 
 @pytest.mark.parametrize(
@@ -66,10 +58,6 @@ def test_a_measurement_says_where_it_comes_from() -> None:
     found = describe(torch.device("cpu"))
     assert found["torch"] == torch.__version__
     assert found["device"]
-    assert found["numpy"]
-
-
-def test_a_commit_can_be_given_for_a_copy_without_history() -> None:
     assert describe(torch.device("cpu"), commit="0123abc")["commit"] == "0123abc"
 
 
@@ -79,12 +67,6 @@ def test_a_copy_without_history_takes_its_commit(
     monkeypatch.setattr(environment, "__file__", str(tmp_path / "src" / "package" / "module.py"))
     monkeypatch.delenv("GRAPHMAMBA_COMMIT", raising=False)
     assert describe(torch.device("cpu"))["commit"] is None
-    monkeypatch.setenv("GRAPHMAMBA_COMMIT", "0123abc")
-    assert describe(torch.device("cpu"))["commit"] == "0123abc"
-
-
-@pytest.mark.skipif(not (ROOT / ".git").exists(), reason="needs the repository's history")
-def test_a_copy_with_an_older_history_takes_its_commit(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("GRAPHMAMBA_COMMIT", "0123abc")
     assert describe(torch.device("cpu"))["commit"] == "0123abc"
 

@@ -29,16 +29,9 @@ def test_the_score_is_the_one_in_the_config(name: str) -> None:
     assert str(score) == mean + (f" ± {std}" if std else "")
 
 
-def test_most_configs_have_a_score() -> None:
-    assert sum(NUMBER.search(first_line(name)) is not None for name in config_names()) > 90
-
-
 def test_every_score_is_of_a_known_set() -> None:
+    assert sum(NUMBER.search(first_line(name)) is not None for name in config_names()) > 90
     assert {name.partition("/")[0] for name in PUBLISHED} == set(CATALOG)
     assert len(PUBLISHED) == 8 * 10 - 1 + 17 + 1 + 5 + 5
     assert all(0 < score.mean < 1 for score in PUBLISHED.values())
-
-
-def test_no_score_is_no_error() -> None:
     assert published("malnet-tiny", "gps-transformer") is None
-    assert published("mnist", "own") is None

@@ -2,17 +2,12 @@
 
 import json
 import os
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from glob import escape
 from pathlib import Path
 from secrets import token_hex
 
 from graphmamba.errors import UnwritableError, UserError
-
-DAY = 24 * 3600
-"""Seconds after which an unfinished file that nobody has touched is one of a killed process."""
 
 
 def atomic_write(path: Path, write: Callable[[Path], None]) -> None:
@@ -41,23 +36,11 @@ def atomic_write(path: Path, write: Callable[[Path], None]) -> None:
         partial.replace(path)
         # the new name lasts through a power cut only when the folder is on the disk too
         flush(path.parent)
-    except BaseException as error:
-        # where not even the folder is one, the first error is the one to report
+    except OSError as error:
+        raise cannot_write(path, error) from error
+    finally:
         with suppress(OSError):
             partial.unlink(missing_ok=True)
-        if isinstance(error, OSError):
-            raise cannot_write(path, error) from error
-        raise
-    _remove_leftovers(path)
-
-
-def _remove_leftovers(path: Path) -> None:
-    """Remove what killed processes left of a file; what is young may still be written to."""
-    for leftover in path.parent.glob(f".{escape(path.name)}.*partial"):
-        # another process may have been faster
-        with suppress(OSError):
-            if time.time() - leftover.stat().st_mtime > DAY:
-                leftover.unlink()
 
 
 def cannot_write(path: Path, error: Exception) -> UnwritableError:

@@ -11,19 +11,15 @@ from functools import partial
 from math import ceil
 from pathlib import Path
 from statistics import median
-from typing import NamedTuple
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from rich.console import Console, Group
 from torch import Tensor
-from torch.nn import functional
-from torch.nn.utils.rnn import pad_sequence
 
 from graphmamba import ops as scan
 from graphmamba.environment import describe, resolve_device
-from graphmamba.errors import UserError
 from graphmamba.ops.backends import Backend
 from graphmamba.parse import words_among
 from graphmamba.studies.report import table, write_json
@@ -31,20 +27,9 @@ from graphmamba.studies.report import table, write_json
 FLOOR = 1e-6
 """Error that is allowed where plain PyTorch makes none."""
 BUDGET_S = 0.5
-"""How long one measurement goes on repeating."""
-GRAPH_MS = 2.0
-"""A captured graph lasts at least this long, so that its launch does not count."""
+"""How long one measurement on a CPU goes on repeating."""
 COLD_BYTES = 200_000_000
 """Input sets take turns over this much memory, several times what a GPU's cache holds."""
-PADDED_LOOP = "padded loop"
-"""Stands where a backend's name would, for what the packed forms are compared with."""
-PADDED_LIMIT = 100_000
-"""Positions, padding included, beyond which the padded loop would fill the memory."""
-BYTES_PER_SECOND = 4.3e12
-"""What a device-to-device copy of an H200 reaches, reads and writes counted."""
-EXPONENTIALS_PER_SECOND = 4.2e12
-"""What its special-function units reach."""
-FLOAT_BYTES = 4
 
 Step = Callable[[], object]
 
@@ -134,56 +119,6 @@ def scan_inputs(
     )
 
 
-def padded_scan(
-    u: Float[Tensor, "steps inner"],
-    delta: Float[Tensor, "steps inner"],
-    A: Float[Tensor, "inner state"],
-    B: Float[Tensor, "steps state"],
-    C: Float[Tensor, "steps state"],
-    D: Float[Tensor, " inner"],
-    z: Float[Tensor, "steps inner"],
-    delta_bias: Float[Tensor, " inner"],
-    *,
-    cu_seqlens: Int[Tensor, " boundaries"],
-) -> Float[Tensor, "steps inner"]:
-    """Scan without packing: all sequences padded to the longest, a loop of plain PyTorch."""
-    lengths = cu_seqlens.diff().tolist()
-    dt = functional.softplus(delta + delta_bias)
-    # Time comes first, so that each step reads one contiguous slice.
-    dt, x, B, C = (pad_sequence(rows.split(lengths)) for rows in (dt, u, B, C))
-    decay = torch.exp(dt[..., None] * A)  # [longest, sequences, inner, state]
-    drive = (dt * x)[..., None] * B[:, :, None]  # [longest, sequences, inner, state]
-
-    h = torch.zeros_like(drive[0])
-    y = []
-    for decay_t, drive_t, C_t in zip(decay, drive, C, strict=True):
-        h = decay_t * h + drive_t
-        y.append((h @ C_t[..., None])[..., 0])
-    padded = torch.stack(y, dim=1)  # [sequences, longest, inner]
-
-    out = torch.cat([rows[:length] for rows, length in zip(padded, lengths, strict=True)])
-    return (out + D * u) * functional.silu(z)
-
-
-class Bound(NamedTuple):
-    """Milliseconds under which no float32 operation on an H200 can go."""
-
-    forward_ms: float
-    both_ms: float
-    """Forward and backward together."""
-
-
-def chip_bound(shape: BatchShape) -> Bound:
-    """Bound a scan by moving each byte once, and by its exponentials, whichever takes longer."""
-    # u, delta, z and the output; B and C.
-    moved = shape.tokens * (4 * shape.inner + 2 * shape.state) * FLOAT_BYTES
-    # One for each state; softplus and the SiLU gate take two special functions each.
-    exponentials = shape.tokens * shape.inner * (shape.state + 4)
-    forward = max(moved / BYTES_PER_SECOND, exponentials / EXPONENTIALS_PER_SECOND)
-    # The backward pass runs the recurrence again from its checkpoints, then once in reverse.
-    return Bound(forward_ms=1e3 * forward, both_ms=3e3 * forward)
-
-
 @dataclass(frozen=True)
 class Agreement:
     """How far one backend is from the truth, in its worst tensor."""
@@ -256,11 +191,15 @@ def _check(
 def median_ms(steps: Sequence[Step], device: torch.device) -> float:
     """Time one step by the median; equal steps on other data take turns, to keep caches cold."""
     if device.type == "cuda":
-        return _replayed_ms(steps)
+        from triton.testing import do_bench_cudagraph
+
+        # replayed as a graph: what is left is the kernels' own time
+        lap = do_bench_cudagraph(lambda: [step() for step in steps], return_mode="median")
+        return lap / len(steps)
     for step in steps:
         step()
-    times = [once_ms(steps[0])]
-    while len(times) < _repeats(times[0]):
+    times: list[float] = []
+    while len(times) < 3 or sum(times) < 1e3 * BUDGET_S:  # noqa: PLR2004
         times.append(once_ms(steps[len(times) % len(steps)]))
     return median(times)
 
@@ -284,65 +223,6 @@ def peak_bytes(step: Step) -> int:
     return torch.cuda.max_memory_allocated() - before
 
 
-def _repeats(single_ms: float) -> int:
-    return min(max(int(1e3 * BUDGET_S / single_ms), 3), 200)
-
-
-def _replayed_ms(steps: Sequence[Step]) -> float:
-    """Replay a CUDA graph of the steps: what is left is the kernels' own time."""
-    # Compile and allocate on a side stream, as capturing asks for.
-    side = torch.cuda.Stream()
-    side.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(side):
-        for step in [*steps, *steps]:
-            step()
-    torch.cuda.current_stream().wait_stream(side)
-    torch.cuda.synchronize()
-    single_ms = _events_ms(lambda: [step() for step in steps]) / len(steps)
-    laps = min(ceil(GRAPH_MS / (single_ms * len(steps))), 20)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        for step in laps * [*steps]:
-            step()
-    # The first replays also bring the clocks up.
-    repeats = _repeats(_events_ms(graph.replay))
-    times = [_events_ms(graph.replay) for _ in range(2 * repeats)][repeats:]
-    return median(times) / (laps * len(steps))
-
-
-def _events_ms(step: Step) -> float:
-    start, end = torch.cuda.Event(enable_timing=True), torch.cuda.Event(enable_timing=True)
-    start.record()
-    step()
-    end.record()
-    torch.cuda.synchronize()
-    return start.elapsed_time(end)
-
-
-class Passes(NamedTuple):
-    """What one way of computing something needs."""
-
-    forward_ms: float
-    both_ms: float
-    """Forward and backward together."""
-    peak_bytes: int | None
-    """CUDA memory of forward and backward beyond the inputs; unknown on a CPU."""
-
-
-def measure_passes(forward: Sequence[Step], both: Sequence[Step], device: torch.device) -> Passes:
-    """Time the forward pass, and both, each on several sets of inputs that take turns."""
-    return Passes(
-        forward_ms=median_ms(forward, device),
-        both_ms=median_ms(both, device),
-        peak_bytes=peak_bytes(both[0]) if device.type == "cuda" else None,
-    )
-
-
-def cold_sets(size: int) -> int:
-    """Count the sets of inputs, each of `size` bytes, that keep caches cold."""
-    return min(ceil(COLD_BYTES / size), 8)
-
-
 @dataclass(frozen=True)
 class ScanTimes:
     """What one backend needs for one batch."""
@@ -358,36 +238,23 @@ class ScanTimes:
 
 def measure_scan(shape: BatchShape, backend: Backend, device: torch.device) -> ScanTimes:
     """Time one backend in float32, gate and softplus included."""
-    operation = partial(scan.selective_scan, backend=backend, check=False)
-    first = scan_inputs(shape, device)
-    sets = cold_sets(sum(leaf.nbytes for leaf in first.leaves.values()))
-    inputs = [first, *(scan_inputs(shape, device, seed=seed) for seed in range(1, sets))]
-    forward, both = ([partial(way, operation, one) for one in inputs] for way in (_forward, _both))
-    return ScanTimes(shape, backend, *measure_passes(forward, both, device))
+    operation: Callable[..., Tensor] = partial(scan.selective_scan, backend=backend, check=False)
 
-
-def measure_padded_loop(shape: BatchShape) -> ScanTimes:
-    """Time plain PyTorch on the CPU over the padded batch: the best of three calls each.
-
-    Its gigabytes of intermediate tensors make single calls differ by half; the best is the fairest
-    to compare with.
-    """
-    inputs = scan_inputs(shape, torch.device("cpu"))
-    forward, both = (partial(way, padded_scan, inputs) for way in (_forward, _both))
-    # The first call pays for gigabytes of fresh memory; the comparison should not.
-    both()
-    forward_ms, both_ms = (min(once_ms(step) for _ in range(3)) for step in (forward, both))
-    return ScanTimes(shape, PADDED_LOOP, forward_ms, both_ms)
-
-
-def _forward(operation: Callable[..., Tensor], inputs: ScanInputs) -> Tensor:
-    with torch.no_grad():
+    def forward(inputs: ScanInputs) -> Tensor:
         return operation(**inputs.leaves, cu_seqlens=inputs.cu_seqlens)
 
+    def both(inputs: ScanInputs) -> tuple[Tensor, ...]:
+        leaves = list(inputs.leaves.values())
+        return torch.autograd.grad(forward(inputs), leaves, inputs.out_grad)
 
-def _both(operation: Callable[..., Tensor], inputs: ScanInputs) -> tuple[Tensor, ...]:
-    out = operation(**inputs.leaves, cu_seqlens=inputs.cu_seqlens)
-    return torch.autograd.grad(out, list(inputs.leaves.values()), inputs.out_grad)
+    first = scan_inputs(shape, device)
+    sets = min(ceil(COLD_BYTES / sum(leaf.nbytes for leaf in first.leaves.values())), 8)
+    inputs = [first, *(scan_inputs(shape, device, seed=seed) for seed in range(1, sets))]
+    with torch.no_grad():
+        forward_ms = median_ms([partial(forward, one) for one in inputs], device)
+    both_ms = median_ms([partial(both, one) for one in inputs], device)
+    peak = peak_bytes(partial(both, first)) if device.type == "cuda" else None
+    return ScanTimes(shape, backend, forward_ms, both_ms, peak)
 
 
 def agreement_table(agreements: Iterable[Agreement]) -> Group:
@@ -405,26 +272,20 @@ def agreement_table(agreements: Iterable[Agreement]) -> Group:
     )
 
 
-def times_table(times: Sequence[ScanTimes], device: str) -> Group:
-    """Show times: of a GPU beside the bound of an H200, of a CPU beside the padded loop's."""
-    loops = {one.batch.name: one.both_ms for one in times if one.backend == PADDED_LOOP}
-
-    def cells(one: ScanTimes) -> list[str]:
-        names = [one.batch.name, one.backend, f"{one.batch.tokens:,}"]
-        if one.peak_bytes is None:
-            loop = loops.get(one.batch.name)
-            faster = f"{loop / one.both_ms:.1f}x" if loop else ""
-            return [*names, f"{one.forward_ms:.1f}", f"{one.both_ms:.1f}", faster]
-        bound, peak = chip_bound(one.batch), f"{one.peak_bytes / 2**30:.2f}"
-        forward = f"{one.forward_ms:.3f}", f"{one.forward_ms / bound.forward_ms:.1f}x"
-        both = f"{one.both_ms:.3f}", f"{one.both_ms / bound.both_ms:.1f}x"
-        return [*names, *forward, *both, peak]
-
-    columns = ["fwd ms", "fwd+bwd ms", "speed-up"]
-    if any(one.peak_bytes is not None for one in times):
-        columns = ["fwd ms", "/ bound", "fwd+bwd ms", "/ bound", "peak GiB"]
-    title = f"selective_scan, float32, on {device}"
-    return table(title, ["batch", "backend", "tokens", *columns], map(cells, times))
+def times_table(times: Iterable[ScanTimes], device: str) -> Group:
+    """Show times, and on a GPU the memory."""
+    return table(
+        f"selective_scan, float32, on {device}",
+        ["batch", "backend", "tokens", "fwd ms", "fwd+bwd ms", "peak GiB"],
+        (
+            [
+                *(one.batch.name, one.backend, f"{one.batch.tokens:,}"),
+                *(f"{one.forward_ms:.3f}", f"{one.both_ms:.3f}"),
+                "" if one.peak_bytes is None else f"{one.peak_bytes / 2**30:.2f}",
+            ]
+            for one in times
+        ),
+    )
 
 
 def bench_scan(device: str = "auto", sizes: str = "auto", json: Path | None = None) -> None:
@@ -438,23 +299,15 @@ def bench_scan(device: str = "auto", sizes: str = "auto", json: Path | None = No
     """
     where = resolve_device(device)
     batches = USUAL_SIZES[where.type] if sizes == "auto" else words_among(sizes, BATCHES, "sizes")
-    if json is not None and not json.parent.is_dir():
-        raise UserError(f"json must be a file in a folder that exists, got {str(json)!r}")
-
-    environment = describe(where)
-    stdout, stderr = Console(), Console(stderr=True)
+    environment, stdout, stderr = describe(where), Console(), Console(stderr=True)
     with stderr.status("checking the backends against the reference"):
         agreements = check_backends(where)
     stdout.print(agreement_table(agreements))
     times: list[ScanTimes] = []
     for name in batches:
         with stderr.status(f"timing {name}"):
-            shape = BATCHES[name]
             fast = [each for each in scan.available_backends(where) if each != "reference"]
-            times += [measure_scan(shape, backend, where) for backend in fast]
-            # on a CPU the padded loop takes the place of the reference
-            if where.type == "cpu" and shape.sequences * shape.longest < PADDED_LIMIT:
-                times.append(measure_padded_loop(shape))
+            times += [measure_scan(BATCHES[name], backend, where) for backend in fast]
     stdout.print(times_table(times, str(environment["device"])))
     if json is not None:
         write_json(json, {"environment": environment, "agreement": agreements, "times": times})

@@ -1,5 +1,4 @@
 import json
-import math
 import os
 import shutil
 import subprocess
@@ -44,15 +43,7 @@ def run(folder: Path, listed: Path, *more: str) -> subprocess.CompletedProcess[s
     words = [str(listed), "--run_dir", str(folder / "runs"), "--data_dir", str(folder / "sets")]
     words += ["--out", str(folder / "packed"), "--seconds", "500"]
     return subprocess.run(
-        [
-            sys.executable,
-            "-m",
-            "benchmarks.runs",
-            *words,
-            *more,
-            "--device",
-            "cpu",
-        ],
+        [sys.executable, "-m", "benchmarks.runs", *words, *more, "--device", "cpu"],
         cwd=ROOT,
         env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
         capture_output=True,
@@ -90,13 +81,6 @@ def test_a_list_is_trained_once_and_what_fails_stops_no_other(
         assert "own/seed-0/best.safetensors" in archive.getnames()
 
 
-def test_a_folder_of_another_experiment_is_rejected(study: ModuleType, tmp_path: Path) -> None:
-    job = study.Job("pattern/graph-mamba", overrides=SMALL)
-    write_run(tmp_path, job.name, seed=0, score=0.5)
-    with pytest.raises(UserError, match="folder must hold runs of the same experiment"):
-        study.train(job, tmp_path, tmp_path / "sets", "cpu", math.inf, {})
-
-
 def test_rows_of_the_ablation_have_their_experiment(study: ModuleType, tmp_path: Path) -> None:
     name, given = "peptides-func/graph-mamba", {"train.epochs": 3}
     listed = write_list(tmp_path, {"name": name, "row": "cluster", "overrides": given})
@@ -110,9 +94,7 @@ def test_rows_of_the_ablation_have_their_experiment(study: ModuleType, tmp_path:
     [
         ("{", "line 2: Expecting property name"),
         ('{"name": "mnist", "sed": 1}', "line 2: no key 'sed'; did you mean 'seed'"),
-        ('{"name": "mnist/no-model"}', "line 2: .*no-model"),
         ('{"name": "mnist/graph-mamba", "row": "plus"}', "line 2: row must be one of the ablation"),
-        ('{"name": "mnist", "options": {"devices": 0}}', "line 2: .*devices must be at least 1"),
         ('{"seed": 1}', "line 2: .*name"),
         ('{"name": "mnist"}\n{"name": "mnist"}', "line 3: folder must be another for each run"),
     ],

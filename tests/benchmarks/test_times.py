@@ -34,23 +34,6 @@ def test_the_scan_is_measured_on_every_batch(
     assert set(script.H200_TARGETS) == set(BATCHES)
 
 
-@pytest.mark.parametrize("device", DEVICES)
-def test_norms_are_measured_at_every_place(
-    device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    script = load_script("norm", monkeypatch)
-    small = {name: replace(each, rows=40, channels=8) for name, each in script.PLACES.items()}
-    monkeypatch.setattr(script, "PLACES", small)
-    monkeypatch.setattr("graphmamba.bench.BUDGET_S", 0.01)
-    written = run_script(script, monkeypatch, tmp_path / "new" / "norm.json", "--device", device)
-    measured = {(one["place"]["name"], one["way"]) for one in written["times"]}
-    assert measured == {(name, way) for name in small for way in script.WAYS}
-    for place in (each for each in small.values() if not each.rate and not each.padding):
-        inputs = script.draw(place, torch.device("cpu"))
-        found = [call(kind(8), place, inputs) for kind, call in script.WAYS.values()]
-        assert torch.allclose(*found, atol=1e-6)
-
-
 @pytest.mark.parametrize("is_reference", [False, True])
 def test_a_step_is_timed_as_it_is_and_in_plain_pytorch(
     is_reference: bool, monkeypatch: pytest.MonkeyPatch

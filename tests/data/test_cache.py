@@ -7,8 +7,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -17,10 +15,7 @@ from safetensors.torch import load_file, save_file
 
 from graphmamba.data import cache
 from graphmamba.data.cache import (
-    DamagedError,
     open_or_build,
-    open_or_repair,
-    open_store,
     recipe_hash,
 )
 from graphmamba.data.store import GraphStore
@@ -102,97 +97,6 @@ def test_a_set_without_graphs_or_rows_survives(tmp_path: Path) -> None:
     assert store.split is None
 
 
-def test_whoever_the_umask_lets_may_open_a_set(tmp_path: Path) -> None:
-    before = os.umask(0o027)
-    try:
-        open_or_build(tmp_path / "sets", RECIPE, make_rings)
-    finally:
-        os.umask(before)
-    place = entry(tmp_path / "sets")
-    assert [path.stat().st_mode & 0o777 for path in (tmp_path / "sets", place)] == [0o750, 0o750]
-    assert {path.name: path.stat().st_mode & 0o777 for path in place.iterdir()} == {
-        "about.json": 0o640,
-        "columns.safetensors": 0o640,
-    }
-
-
-@pytest.mark.parametrize(
-    ("look", "name"),
-    [
-        ("stat", "columns.safetensors"),
-        ("read_text", "about.json"),
-        ("open", "columns.safetensors"),
-    ],
-)
-def test_a_set_that_one_may_not_read_is_not_called_damaged(
-    look: str, name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    open_or_build(tmp_path, RECIPE, make_rings)
-    as_ever = getattr(Path, look)
-
-    def reject(self: Path, *words: object, **named: object) -> object:
-        if self.name == name:
-            raise PermissionError(13, "Permission denied", str(self))
-        return as_ever(self, *words, **named)
-
-    monkeypatch.setattr(Path, look, reject)
-    for open_ in (open_or_build, open_or_repair):
-        with pytest.raises(
-            UserError, match=rf"{name}' must be a file that you may read"
-        ) as reported:
-            open_(tmp_path, RECIPE, reject_to_build)
-        assert "build it again" not in str(reported.value)
-
-
-def mapped_at(address: int) -> str:
-    """The line of the one mapping that an address lies in."""
-    lines = Path("/proc/self/maps").read_text().splitlines()
-    ends = ([int(word, 16) for word in line.split()[0].split("-")] for line in lines)
-    (found,) = [
-        line for line, (low, high) in zip(lines, ends, strict=True) if low <= address < high
-    ]
-    return found
-
-
-@pytest.mark.skipif(not Path("/proc/self/maps").exists(), reason="needs Linux's list of mappings")
-def test_opening_maps_the_file_and_reads_nothing(tmp_path: Path) -> None:
-    open_or_build(tmp_path, RECIPE, make_rings)
-    store = open_or_build(tmp_path, RECIPE, reject_to_build)
-    for table in store.tables.values():
-        for column in table.columns.values():
-            assert mapped_at(column.values.data_ptr()).endswith("columns.safetensors")
-    # Memory of the process's own is told apart.
-    assert not mapped_at(torch.ones(1000).data_ptr()).endswith("columns.safetensors")
-
-
-@contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
-    """Have the system reject longer files, as it does on a disk that is full."""
-    resource = pytest.importorskip("resource")
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
-@pytest.mark.parametrize("is_there", [False, True])
-def test_a_full_disk_leaves_what_was_there(is_there: bool, tmp_path: Path) -> None:
-    columns = make_rings()
-    if is_there:
-        open_or_build(tmp_path, RECIPE, lambda: columns)
-    place = tmp_path / recipe_hash(RECIPE)[:16]
-    with (
-        files_of_at_most(1000),
-        pytest.raises(UserError, match=rf"'{place}' cannot be written \(.*File too large"),
-    ):
-        open_or_build(tmp_path, RECIPE, lambda: make_rings(40), rebuild=True)
-    assert [path for path in tmp_path.iterdir() if path.is_dir()] == [place] * is_there
-    if is_there:
-        assert_same(open_or_build(tmp_path, RECIPE, reject_to_build), GraphStore(columns))
-
-
 def test_a_set_that_cannot_take_its_place_leaves_the_old_one(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
@@ -211,12 +115,6 @@ def test_a_set_that_cannot_take_its_place_leaves_the_old_one(
     assert_same(open_or_build(tmp_path, RECIPE, reject_to_build), GraphStore(columns))
 
 
-def test_a_folder_that_cannot_be_made_is_reported(tmp_path: Path) -> None:
-    (tmp_path / "file").touch()
-    with pytest.raises(UserError, match=r"file/sets/.*' cannot be written"):
-        open_or_build(tmp_path / "file" / "sets", RECIPE, reject_to_build)
-
-
 @pytest.mark.parametrize("name", ["columns.safetensors", "about.json"])
 @pytest.mark.parametrize("damage", ["truncated", "foreign", "missing"])
 def test_damaged_files_are_rejected_and_rebuilt_on_request(
@@ -230,51 +128,11 @@ def test_damaged_files_are_rejected_and_rebuilt_on_request(
         file.write_bytes(pickle.dumps({"x": 1}).ljust(file.stat().st_size, b"."))
     else:
         file.unlink()
-    with pytest.raises(UserError, match=f"{name} is not a set that can be opened: must"):
+    with pytest.raises(UserError, match=f"{name} is not a set that can be opened"):
         open_or_build(tmp_path, RECIPE, reject_to_build)
     columns = make_rings()
     assert_same(open_or_build(tmp_path, RECIPE, lambda: columns, rebuild=True), GraphStore(columns))
     assert_same(open_or_build(tmp_path, RECIPE, reject_to_build), GraphStore(columns))
-
-
-def drop(tensors: dict[str, torch.Tensor]) -> None:
-    del tensors["nodes/ptr"]
-
-
-def fall(tensors: dict[str, torch.Tensor]) -> None:
-    tensors["edges/ptr"][3] = 1_000_000
-
-
-def shorten(tensors: dict[str, torch.Tensor]) -> None:
-    tensors["nodes/left/float32/rows"] = tensors["nodes/left/float32/rows"][1:].clone()
-
-
-def retype(tensors: dict[str, torch.Tensor]) -> None:
-    tensors["nodes/left/int64/rows"] = tensors.pop("nodes/left/float32/rows")
-
-
-def flatten(tensors: dict[str, torch.Tensor]) -> None:
-    tensors["edges/edge_index/int64/rows"] = tensors["edges/edge_index/int64/rows"].flatten()
-
-
-def rename(tensors: dict[str, torch.Tensor]) -> None:
-    tensors["nodes/left/load/rows"] = tensors.pop("nodes/left/float32/rows")
-
-
-@pytest.mark.parametrize("change", [drop, fall, shorten, retype, flatten, rename])
-def test_columns_that_make_up_no_graphs_are_rejected(
-    change: Callable[[dict[str, torch.Tensor]], None], tmp_path: Path
-) -> None:
-    open_or_build(tmp_path, RECIPE, make_rings)
-    file = entry(tmp_path) / "columns.safetensors"
-    tensors = {name: values.clone() for name, values in load_file(file).items()}
-    change(tensors)
-    save_file(tensors, file)
-    about = json.loads(file.with_name("about.json").read_text())
-    about["bytes"] = file.stat().st_size
-    file.with_name("about.json").write_text(json.dumps(about))
-    with pytest.raises(UserError, match=r"columns.safetensors .* its columns make up no graphs"):
-        open_or_build(tmp_path, RECIPE, reject_to_build)
 
 
 @pytest.mark.parametrize(
@@ -296,62 +154,14 @@ def test_what_the_description_says_must_hold(
         open_or_build(tmp_path, RECIPE, reject_to_build)
 
 
-@pytest.mark.parametrize("moment", ["_read_about", "_read_tensors", "_counts"])
-def test_a_set_that_is_replaced_while_it_is_opened_is_opened_whole(
-    moment: str, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
-    # As many graphs, nodes and bytes, so that nothing but the values tells the two apart.
-    old, new = make_rings(), make_rings()
-    place = tmp_path / recipe_hash(RECIPE)[:16]
-    open_or_build(tmp_path, RECIPE, lambda: old)
-    read = getattr(cache, moment)
-
-    def replace_first(*arguments: object) -> object:
-        monkeypatch.setattr(cache, moment, read)
-        found = read(*arguments)
-        cache.write_store(GraphStore(new), place, RECIPE)
-        return found
-
-    monkeypatch.setattr(cache, moment, replace_first)
-    opened = open_or_build(tmp_path, RECIPE, reject_to_build)
-    assert_same(opened, GraphStore(new))
-    assert opened.content == cache.file_hash(place / "columns.safetensors")
-
-
-@pytest.mark.parametrize("look", [open_store, cache.is_kept])
-def test_a_set_that_is_between_two_names_is_waited_for(
-    look: Callable[[Path], object], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
-) -> None:
+def test_boundaries_that_fall_are_rejected(tmp_path: Path) -> None:
     open_or_build(tmp_path, RECIPE, make_rings)
-    place = entry(tmp_path)
-    away, lock_of = place.rename(tmp_path / "away"), cache.lock_of
-
-    @contextmanager
-    def wait_for_the_builder(asked: Path) -> Iterator[None]:
-        with lock_of(asked):
-            away.rename(asked)
-            yield
-
-    monkeypatch.setattr(cache, "lock_of", wait_for_the_builder)
-    assert look(place)
-    assert place.exists()
-
-
-def test_a_damaged_set_that_nobody_may_lock_is_reported(tmp_path: Path) -> None:
-    open_or_build(tmp_path, RECIPE, make_rings)
-    (entry(tmp_path) / "about.json").write_text("{}")
-    for lock in tmp_path.glob("*.lock"):
-        lock.unlink()
-    with pytest.raises(DamagedError, match=r"about\.json is not a set that can be opened"):
-        open_store(entry(tmp_path))
-    assert not [*tmp_path.glob("*.lock")]
-
-
-def test_recipes_must_be_json() -> None:
-    with pytest.raises(UserError, match="recipe must be what JSON can write"):
-        recipe_hash({"name": object()})
-    with pytest.raises(UserError, match="recipe must be what JSON can write"):
-        recipe_hash({"share": float("nan")})
+    file = entry(tmp_path) / "columns.safetensors"
+    tensors = {name: values.clone() for name, values in load_file(file).items()}
+    tensors["edges/ptr"][3] = 1_000_000
+    save_file(tensors, file)
+    with pytest.raises(UserError, match=r"columns.safetensors .* edges/ptr must start at 0"):
+        open_or_build(tmp_path, RECIPE, reject_to_build)
 
 
 BUILD_APART = """
@@ -399,17 +209,6 @@ def test_a_killed_build_leaves_nothing_that_is_opened(moment: str, tmp_path: Pat
     columns = make_rings()
     assert_same(open_or_build(tmp_path, RECIPE, lambda: columns), GraphStore(columns))
     assert [path for path in tmp_path.iterdir() if path.is_dir()] == [entry(tmp_path)]
-
-
-def test_what_killed_builds_of_other_sets_left_goes_after_a_day(tmp_path: Path) -> None:
-    names = {"01.partial-cd": False, "01.partial-cd-old": True, "01": True, "45.partial-ef": True}
-    yesterday = time.time() - 25 * 3600
-    for name in names:
-        (tmp_path / name).mkdir()
-        if not name.startswith("45"):
-            os.utime(tmp_path / name, (yesterday, yesterday))
-    open_or_build(tmp_path, RECIPE, make_rings)
-    assert {name: (tmp_path / name).exists() for name in names} == names
 
 
 def test_of_two_processes_one_builds(tmp_path: Path) -> None:

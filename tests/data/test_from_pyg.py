@@ -64,19 +64,18 @@ def changed(**columns: torch.Tensor) -> Batch:
 
 
 @pytest.mark.parametrize(
-    ("batch", "message"),
+    "batch",
     [
-        (Batch(x=torch.ones(4, 1), batch=torch.tensor([0, 0, 1, 1])), "made or changed by hand"),
-        (Batch(), "made or changed by hand"),
-        (changed(edge_index=PATH), "made or changed by hand"),
-        (AddSelfLoops()(changed()), "whose edge_index was changed since it was made"),
-        (changed(edge_attr=torch.ones(10, 1)), "whose edge_attr was changed since it was made"),
+        Batch(x=torch.ones(4, 1), batch=torch.tensor([0, 0, 1, 1])),
+        Batch(),
+        changed(edge_index=PATH),
+        AddSelfLoops()(changed()),
     ],
-    ids=["made by hand", "empty", "cut", "transformed", "with a further column"],
+    ids=["made by hand", "empty", "cut", "transformed"],
 )
-def test_batches_that_cannot_be_taken_apart_are_rejected(batch: Batch, message: str) -> None:
+def test_batches_that_cannot_be_taken_apart_are_rejected(batch: Batch) -> None:
     first = paths(1)[0]
-    with pytest.raises(UserError, match=rf"graphs\[1\] must be a Batch .* apart, .*{message}"):
+    with pytest.raises(UserError, match=r"graphs\[1\] must be a Batch .* made or changed by hand"):
         list(take_apart([first, batch]))
 
 

@@ -9,31 +9,12 @@ from torch import Tensor
 
 from graphmamba.data import parallel
 from graphmamba.data.edges import source_order, target_order
-from graphmamba.data.parallel import Span, for_each_span, run_all, track
+from graphmamba.data.parallel import Span, for_each_span, run_all
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import GraphColumns
 from graphmamba.errors import UserError
 
 COUNTS = [3, 0, 1, 5, 40, 2, 0, 0, 7, 4, 0]
-
-
-def test_items_pass_in_order_and_nothing_is_drawn_without_a_terminal(
-    capfd: pytest.CaptureFixture[str],
-) -> None:
-    assert list(track(iter([3, 1, 2]), "Counting", 3)) == [3, 1, 2]
-    assert capfd.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize("total", [3, None])
-def test_a_terminal_sees_the_title(
-    total: int | None, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("FORCE_COLOR", "1")
-    monkeypatch.setenv("TERM", "xterm")
-    assert list(track(range(3), "Counting", total)) == [0, 1, 2]
-    drawn = capfd.readouterr()
-    assert "Counting" in drawn.err
-    assert drawn.out == ""
 
 
 @pytest.fixture
@@ -43,18 +24,6 @@ def two_threads() -> Iterator[None]:
     torch.set_num_threads(2)
     yield
     torch.set_num_threads(before)
-
-
-@pytest.mark.usefixtures("two_threads")
-def test_workers_do_all_items_and_leave_the_threads_as_they_were() -> None:
-    done = torch.zeros(50)
-
-    def work(item: int) -> None:
-        done[item] += 1
-
-    run_all(work, range(50), "Working")
-    assert done.eq(1).all()
-    assert torch.get_num_threads() == 2
 
 
 @pytest.mark.usefixtures("two_threads")

@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from graphmamba.data.sampler import BatchSampler
+from graphmamba.data.sampler import BatchSampler, batches_by_cost
 from graphmamba.errors import UserError
 
 
@@ -22,17 +22,13 @@ def epoch_of(sampler: BatchSampler) -> list[list[int]]:
 def settings(draw: st.DrawFn) -> dict[str, object]:
     world = draw(st.integers(1, 4))
     count = draw(st.integers(world, 60))
-    chosen: dict[str, object] = {
+    return {
         "ids": ids_of(count),
         "size": draw(st.integers(1, 20)),
         "seed": draw(st.integers(0, 5)),
         "is_shuffled": draw(st.booleans()),
         "world": world,
     }
-    if draw(st.booleans()):
-        costs = st.lists(st.integers(0, 40), min_size=count, max_size=count)
-        chosen |= {"costs": torch.tensor(draw(costs)), "budget": draw(st.integers(1, 60))}
-    return chosen
 
 
 @given(chosen=settings(), epoch=st.integers(0, 3))
@@ -71,33 +67,19 @@ def test_it_goes_on_anywhere(chosen: dict[str, object], data: st.DataObject) -> 
     assert found == expected
 
 
-@given(chosen=settings())
-def test_batches_keep_to_their_size_or_budget(chosen: dict[str, object]) -> None:
-    sampler = BatchSampler(**chosen)
-    batches = epoch_of(sampler)
-    if "budget" not in chosen:
-        # Where each batch has one graph, the last few have to share so that no rank runs dry.
-        most = chosen["size"] if chosen["world"] == 1 else max(chosen["size"], 2)
-        assert all(len(batch) <= most for batch in batches)
-    elif chosen["world"] == 1:
-        cost = dict(zip(chosen["ids"].tolist(), chosen["costs"].tolist(), strict=True))
-        spent = [sum(cost[number] for number in batch) for batch in batches]
-        assert all(
-            total <= chosen["budget"] or len(batch) == 1
-            for total, batch in zip(spent, batches, strict=True)
-        )
-
-
-def test_a_single_process_keeps_the_last_partial_batch() -> None:
-    assert [len(batch) for batch in BatchSampler(ids_of(10), size=4)] == [4, 4, 2]
-
-
-def test_several_processes_have_batches_of_nearly_one_size() -> None:
-    sizes = [
-        [len(batch) for batch in BatchSampler(ids_of(33), size=8, rank=rank, world=2)]
-        for rank in range(2)
-    ]
-    assert sizes == [[6, 6, 5], [6, 5, 5]]
+@given(costs=st.lists(st.integers(0, 40), min_size=1, max_size=60), budget=st.integers(1, 60))
+def test_batches_are_closed_where_the_next_graph_does_not_fit(
+    costs: list[int], budget: int
+) -> None:
+    ids = ids_of(len(costs))
+    batches = batches_by_cost(ids, torch.tensor(costs), budget)
+    assert torch.equal(torch.cat(batches), ids)
+    cost = dict(zip(ids.tolist(), costs, strict=True))
+    spent = [sum(cost[number] for number in batch.tolist()) for batch in batches]
+    for place, (total, batch) in enumerate(zip(spent, batches, strict=True)):
+        assert total <= budget or len(batch) == 1
+        if place + 1 < len(batches):
+            assert total + cost[int(batches[place + 1][0])] > budget
 
 
 def test_every_epoch_and_seed_has_an_order_of_its_own() -> None:
@@ -112,53 +94,6 @@ def test_every_epoch_and_seed_has_an_order_of_its_own() -> None:
 def test_without_shuffling_graphs_come_in_order() -> None:
     sampler = BatchSampler(ids_of(5), size=2, is_shuffled=False)
     assert epoch_of(sampler) == epoch_of(sampler) == [[3, 10], [17, 24], [31]]
-
-
-def test_a_budget_makes_batches_cost_alike() -> None:
-    generator = torch.Generator().manual_seed(0)
-    costs = torch.randint(10, 1000, (2_000,), generator=generator)
-    for world in (1, 4):
-        sampler = BatchSampler(torch.arange(2_000), costs=costs, budget=20_000, world=world)
-        spent = torch.tensor([int(costs[batch].sum()) for batch in sampler])
-        assert int(spent.max()) <= 20_000
-        assert float(spent.float().quantile(0.1)) > 17_000
-
-
-def test_a_batch_may_cost_all_of_its_budget() -> None:
-    costs = torch.full((6,), 5)
-    sampler = BatchSampler(torch.arange(6), costs=costs, budget=10, is_shuffled=False)
-    assert epoch_of(sampler) == [[0, 1], [2, 3], [4, 5]]
-
-
-def test_batches_of_one_step_cost_alike_over_the_processes() -> None:
-    costs = torch.randint(10, 1000, (2_000,), generator=torch.Generator().manual_seed(0))
-    settings = {"ids": torch.arange(2_000), "costs": costs, "budget": 3_000, "world": 4}
-    spent = torch.tensor(
-        [
-            [int(costs[batch].sum()) for batch in BatchSampler(**settings, rank=rank)]
-            for rank in range(4)
-        ]
-    )
-    apart = (spent.amax(dim=0) - spent.amin(dim=0)).double().mean()
-    assert apart < 0.1 * spent.double().std()
-
-
-def test_the_dearest_batch_is_split_in_its_middle() -> None:
-    costs = torch.ones(40, dtype=torch.int64)
-    ranks = [
-        epoch_of(BatchSampler(ids_of(40), costs=costs, budget=40, rank=rank, world=2))
-        for rank in range(2)
-    ]
-    assert [[len(batch) for batch in batches] for batches in ranks] == [[20], [20]]
-
-
-def test_graphs_over_the_budget_are_alone_and_still_even() -> None:
-    costs = torch.full((5,), 100)
-    ranks = [
-        epoch_of(BatchSampler(ids_of(5), costs=costs, budget=10, rank=rank, world=2))
-        for rank in range(2)
-    ]
-    assert [len(batches) for batches in ranks] == [2, 2]
 
 
 def test_a_state_of_other_settings_is_rejected() -> None:
@@ -176,8 +111,6 @@ def test_a_state_of_other_settings_is_rejected() -> None:
         ({"world": 0}, "world must be at least 1, got 0"),
         ({"rank": 2, "world": 2}, "rank must be one of 0, 1, got 2"),
         ({"world": 11}, "graphs must be at least 11, got 10"),
-        ({"budget": 5}, "costs and budget must be given together"),
-        ({"budget": 5, "costs": torch.ones(3).long()}, "costs must hold 10 numbers"),
     ],
 )
 def test_bad_settings_are_rejected(change: dict[str, object], message: str) -> None:

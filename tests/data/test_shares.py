@@ -1,12 +1,8 @@
 """Shares of graphs that are no whole numbers, and the sizes that communities may have."""
 
-import numpy as np
 import pytest
-import torch
 
-from graphmamba.data.datasets.sbm import LARGEST, SMALLEST, generate_cluster
 from graphmamba.data.splits import random_split
-from graphmamba.data.summary import _spread
 
 
 @pytest.mark.parametrize(
@@ -23,16 +19,3 @@ def test_graphs_that_are_left_go_where_most_is_missing(
     graphs: int, fractions: tuple[float, float, float], sizes: list[int]
 ) -> None:
     assert random_split(graphs, fractions).bincount(minlength=3).tolist() == sizes
-
-
-def test_communities_have_all_sizes_of_the_recipe() -> None:
-    columns = generate_cluster((400, 0, 0))
-    graph = torch.repeat_interleave(torch.arange(400), columns.node_ptr.diff())
-    sizes = (graph * 6 + columns.nodes["y"]).bincount(minlength=2400)
-    # each of the 30 sizes is missing with a chance of exp(-81)
-    assert sizes.unique().tolist() == list(range(SMALLEST, LARGEST + 1))
-
-
-def test_deviations_of_targets_are_divided_by_their_number() -> None:
-    values = [1.0, 2.0, 6.0]
-    assert _spread(torch.tensor(values)) == pytest.approx((3.0, np.std(values)))

@@ -1,8 +1,5 @@
 """Figures of a set, and the two commands that show them."""
 
-import re
-import time
-import tracemalloc
 from pathlib import Path
 
 import pytest
@@ -12,12 +9,9 @@ from hypothesis import strategies as st
 
 from graphmamba.cli import main
 from graphmamba.data import summary as summary_file
-from graphmamba.data.datasets.sbm import generate_pattern
 from graphmamba.data.summary import summarise
 from graphmamba.data.tables import GraphColumns, Pairs
-from graphmamba.errors import UserError
 from tests.data.custom.test_open import write_folder, write_npz
-from tests.helpers.own_files import write_rings, write_rows
 from tests.helpers.raw_files import write_malnet
 
 
@@ -39,11 +33,6 @@ def test_figures_of_known_graphs() -> None:
     assert summary.degrees.tolist() == [3, 3]
     assert summary.labels == {"0": 1, "1": 0, "2": 1}
     assert summary.diameters.tolist() == [3, 0]
-
-
-def test_names_of_another_set_are_reported() -> None:
-    with pytest.raises(UserError, match=r"names must be those of the 3 classes .* got 2: no, yes"):
-        summarise(two_graphs(), names=["no", "yes"])
 
 
 def test_labels_of_several_at_once_are_counted_and_numbers_are_not() -> None:
@@ -85,21 +74,6 @@ def one_graph(edges: list[tuple[int, int]], nodes: int) -> GraphColumns:
     return GraphColumns(torch.tensor([0, nodes]), torch.tensor([0, index.shape[1]]), index)
 
 
-@pytest.mark.parametrize(("nodes", "graphs"), [(60_000, 1), (5_000, 10)])
-def test_diameters_of_long_paths_take_no_square_of_their_length(nodes: int, graphs: int) -> None:
-    path = torch.stack([torch.arange(nodes - 1), torch.arange(1, nodes)])
-    path = torch.randperm(nodes, generator=torch.Generator().manual_seed(0))[path]
-    places, begin = torch.arange(graphs + 1), time.process_time()
-    tracemalloc.start()
-    summary = summarise(GraphColumns(nodes * places, (nodes - 1) * places, path.repeat(1, graphs)))
-    _, peak = tracemalloc.get_traced_memory()
-    tracemalloc.stop()
-    assert summary.diameters.tolist() == [nodes - 1] * graphs
-    assert not summary.has_exact_diameters
-    assert peak < 1000 * nodes * graphs
-    assert time.process_time() - begin < 10
-
-
 @given(data=st.data(), nodes=st.integers(1, 12))
 def test_the_diameter_of_a_large_graph_is_a_lower_bound(data: st.DataObject, nodes: int) -> None:
     node = st.integers(0, nodes - 1)
@@ -112,23 +86,6 @@ def test_the_diameter_of_a_large_graph_is_a_lower_bound(data: st.DataObject, nod
     assert not bound.has_exact_diameters
     assert 0 <= int(bound.diameters) <= int(exact.diameters)
     assert bool(bound.diameters) or not bool(exact.diameters)
-
-
-def test_lower_bounds_are_shown_as_such(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "500")
-    folder = write_rings(tmp_path / "rings", graphs=3)
-    command = ["data", "info", str(folder), "--target=taste", f"--data_dir={tmp_path}"]
-    main(command)
-    assert "at least" not in capsys.readouterr().out
-    monkeypatch.setattr(summary_file, "EXACT_UP_TO", 2)
-    main(command)
-    assert re.search(r"diameter, 3 graphs +at least [1-9]", capsys.readouterr().out)
-
-
-def test_diameters_are_of_a_sample() -> None:
-    assert len(summarise(generate_pattern((20, 0, 0)), sample=5).diameters) == 5
 
 
 def test_commands_build_and_show_a_set(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -166,33 +123,6 @@ def test_own_graphs_are_shown_by_their_class_names(
     assert "target y0" in capsys.readouterr().out
 
 
-def test_own_graphs_are_shown_where_nothing_can_be_kept(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "500")
-    folder = write_folder(tmp_path / "fruit")
-    main(["data", "info", str(folder), "--target=taste", f"--data_dir={tmp_path}"])
-    _, *kept = capsys.readouterr().out.splitlines()
-    (tmp_path / "file").touch()
-    main(["data", "info", str(folder), "--target=taste", f"--data_dir={tmp_path}/file/root"])
-    heading, *shown = capsys.readouterr().out.splitlines()
-    assert heading.startswith("fruit, not kept, since nothing can be written to")
-    assert shown == kept
-
-
-@pytest.mark.parametrize("label", ["bitter,hot", "[bitter, hot]"])
-def test_several_labels_are_spelt_as_in_training(
-    label: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    folder = write_rings(tmp_path / "rings", graphs=3)
-    rows = [["g0", "0", "1"], ["g1", "1", "1"], ["g2", "1", "0"]]
-    write_rows(folder / "graphs.csv", ["graph", "bitter", "hot"], rows)
-    main(["data", "info", str(folder), "--target", label, "--data_dir", str(tmp_path / "root")])
-    assert "graph: bitter, hot, average_precision" in capsys.readouterr().out
-    main(["train", str(folder), "--data.target", label, "--print_config"])
-    assert "target:\n  - bitter\n  - hot\n" in capsys.readouterr().out
-
-
 def test_shares_are_of_the_graphs_that_have_an_answer(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -205,56 +135,16 @@ def test_shares_are_of_the_graphs_that_have_an_answer(
     assert "label red 3 (60.0%)" in shown
 
 
-def test_what_is_reported_of_own_links_reads_well(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("COLUMNS", "80")
-    folder = write_folder(tmp_path / ("fruit_" * 20))
-    pairs = "".join(f"g{graph},0,{1 + part},{part}\n" for graph in range(9) for part in range(2))
-    (folder / "pairs.csv").write_text(f"graph,source,target,near\n{pairs}")
-    main(["data", "info", str(folder), "--target=near", f"--data_dir={tmp_path}"])
-    out = capsys.readouterr().out
-    shown = " ".join(out.split())
-    for message in (
-        "features of a node 1 number features of an edge none",
-        "labelled pairs in all 18 labelled pairs per graph 2.00 from - to 2 - 2",
-    ):
-        assert message in shown
-    assert "…" not in out
-    _, _, source = out.partition("source:")
-    assert "".join(source.split()) == f"readfrom{folder.name}"
-
-
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["data", "info", "zinc"], "no such folder, .npz or .csv; there is: peptides-func, "),
         (["data", "info", "patern"], "no such folder, .npz or .csv; did you mean 'pattern'?"),
-        (
-            ["data", "info", "cluster", "--data_dir={folder}", "--plot={folder}/none/a.png"],
-            "plot must be a file in a folder that exists",
-        ),
         (["data", "info", "mnist", "--data_dir", "{folder}"], "mnist is not in"),
-        (
-            ["data", "info", "{folder}", "--target=y", "--data_dir={folder}"],
-            "edges.csv must be there",
-        ),
-        (["data", "info", "{folder}/a.npz", "--data_dir={folder}"], "got no '"),
-        (
-            ["data", "info", "cluster", "--target=y"],
-            "target is read for a folder of CSV files or a",
-        ),
-        (
-            ["data", "info", "cluster", "--task=classes"],
-            "task is read for custom graphs alone, got",
-        ),
+        (["data", "info", "cluster", "--plot={folder}/none/a.png"], "plot must be a file in a"),
+        (["data", "info", "{folder}", "--target=y"], "edges.csv must be there"),
+        (["data", "info", "cluster", "--target=y"], "target is read for a folder of CSV files"),
         (["data", "info", "malnet-tiny", "--seed=7"], "seed must be 0 for malnet-tiny, which is"),
-        (["data", "info", "{folder}", "--seed=7"], ", which is not generated, got 7"),
-        (["data", "build", "mnist", "--from", "{folder}/none"], "--from must be a folder"),
-        (
-            ["data", "build", "mnist", "--from={folder}", "--data_dir={folder}"],
-            "must hold mnist_75sp",
-        ),
+        (["data", "build", "mnist", "--from={folder}"], "must be a folder that holds mnist_75sp"),
     ],
 )
 def test_errors_give_one_line(

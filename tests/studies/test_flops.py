@@ -1,23 +1,24 @@
-"""Operations by formula, and as torch counts them while the model runs."""
+"""Operations by formula, and as torch counts them: of our code and of a rewrite of the authors'."""
 
 import re
 from collections.abc import Callable
-from dataclasses import replace
 
 import pytest
 import torch
-from torch import nn
+from torch import Tensor, nn
+from torch.nn import functional
+from torch.nn.utils.rnn import pad_sequence
+from torch.utils.flop_counter import FlopCounterMode
 
-from graphmamba.data.catalog import Task
-from graphmamba.nn import Attention, GatedGCN, GPSLayer
-from graphmamba.nn.centered_sums import center_sums
-from graphmamba.nn.heads import GraphHead, HeadConfig
+from graphmamba.nn import Attention
+from graphmamba.nn.base import GlobalModel
+from graphmamba.nn.bigbird import BigBird
+from graphmamba.nn.graph_mamba import GraphMambaGlobal
 from graphmamba.nn.model import GraphMamba
-from graphmamba.nn.reverse_edges import ReverseEdges
-from graphmamba.nn.spectral import SpectralConfig, SpectralFilter
-from graphmamba.nn.virtual_node import VirtualNode
+from graphmamba.nn.performer import Performer
 from graphmamba.ops import causal_conv1d, selective_scan
 from graphmamba.ops.edge_attention import attend, attention_graph
+from graphmamba.ordering.policy import OrderPolicy
 from graphmamba.studies.flops import (
     OWN_ELEMENTWISE,
     PRODUCTS,
@@ -30,7 +31,7 @@ from graphmamba.studies.flops import (
 )
 from graphmamba.training.experiment import Experiment, load_experiment
 from tests.helpers.experiments import generated_batch
-from tests.helpers.graphs import random_rows, random_topology
+from tests.helpers.graphs import random_topology
 
 ELEMENTWISE_SHARE = 0.1
 """How far formula and count may be apart in pointwise work: attention has a path for each kind of
@@ -44,21 +45,7 @@ NAMES = (
     "peptides-func/gps-bigbird",
     "pascalvoc-sp/exphormer",
     "peptides-func/gatedgcn",
-    "peptides-func/gatedgcn-tuned",
-    "peptides-func/gcn-plus",
-    "pcqm-contact/gine-tuned",
-    "cluster/gcn",
-    "mnist/gin",
-    "cluster/graph-mamba-plus",
-    "malnet-tiny/graph-mamba-plus",
-    "peptides-func/graph-mamba-spectral",
 )
-OVERRIDES: dict[str, dict[str, object]] = {
-    "both ways": {"model.ordering.direction": "bidirectional"},
-    "normed": {"model.input_norm": "layer", "model.norm": "layer"},
-    "alone": {"model.local_model": "none"},
-    "standardised": {"encoder.normalize_inputs": "pascalvoc-sp", "head.dropout": 0.1},
-}
 
 
 def small(name: str, overrides: dict[str, object] | None = None) -> tuple[Experiment, GraphMamba]:
@@ -67,135 +54,17 @@ def small(name: str, overrides: dict[str, object] | None = None) -> tuple[Experi
     return experiment, experiment.build()
 
 
-def check_agreement(experiment: Experiment, model: GraphMamba) -> None:
+@pytest.mark.parametrize("is_training", [True, False], ids=["training", "evaluation"])
+@pytest.mark.parametrize("name", NAMES)
+def test_formulas_agree_with_the_count(name: str, is_training: bool) -> None:
+    experiment, model = small(name)
+    model.train(is_training)
     batch = generated_batch(experiment, model, count=3, nodes=(5, 16))
     formula = forward_flops(model, BatchSize.of(batch))
     counted = count_flops(lambda: model(batch))
     assert (formula.products, formula.scan) == (counted.products, counted.scan)
     assert formula.elementwise == pytest.approx(counted.elementwise, rel=ELEMENTWISE_SHARE)
     assert counted.elementwise > 0
-
-
-@pytest.mark.parametrize("is_training", [True, False], ids=["training", "evaluation"])
-@pytest.mark.parametrize("name", NAMES)
-def test_formulas_agree_with_the_count(name: str, is_training: bool) -> None:
-    experiment, model = small(name)
-    check_agreement(experiment, model.train(is_training))
-
-
-@pytest.mark.parametrize("overrides", OVERRIDES.values(), ids=OVERRIDES)
-def test_formulas_know_the_options(overrides: dict[str, object]) -> None:
-    check_agreement(*small("pascalvoc-sp/graph-mamba", overrides))
-
-
-@pytest.mark.parametrize("norm", ["batch", "layer"])
-@pytest.mark.parametrize("local_model", [GatedGCN, None], ids=["gatedgcn", "alone"])
-def test_dropouts_are_counted_wherever_a_layer_drops(
-    local_model: type[GatedGCN] | None, norm: str
-) -> None:
-    topology = random_topology((9, 4))
-    x, e = random_rows(topology)
-    size = BatchSize(graphs=2, nodes=13, edges=len(e), longest=9)
-    found = []
-    for rate in (0.0, 0.1):
-        near = None if local_model is None else local_model(8, dropout=rate)
-        layer = GPSLayer(8, near, Attention(8, 2), dropout=rate, norm=norm)
-        counted = count_flops(lambda own=layer: own(x, e, topology))
-        found.append((layer_flops(layer, size).elementwise, counted.elementwise))
-    formula, counted = (after - before for before, after in zip(*found, strict=True))
-    # outside of kernels the mask is scaled by an operation of its own
-    assert counted == 2 * formula > 0
-
-
-BY_HAND: dict[str, Callable[[BatchSize], int]] = {
-    "cluster/graph-mamba-plus": lambda size: (
-        size.nodes * (7 * 24 + 20 * 20)
-        + 16 * size.nodes * (4 * 44**2 + 44 * 32 + 2 * (16 * 35 + 3 * 16) + 16 * 44 + 2 * 44 * 88)
-        + 16 * size.edges * 44**2
-        + 15 * size.graphs * 2 * 44**2
-        + size.nodes * (2 * 44**2 + 44 * 6)
-    ),
-    "malnet-tiny/graph-mamba-plus": lambda size: (
-        size.nodes * (5 * 80 + 80**2)
-        + 6 * size.nodes * (4 * 80**2 + 80 * 64 + 2 * (32 * 37 + 5 * 32) + 32 * 80 + 2 * 80 * 160)
-        + 6 * 2 * size.edges * 80**2
-        + size.graphs * (160 * 80 + 80**2 + 80 * 5)
-    ),
-    "peptides-func/graph-mamba-spectral": lambda size: (
-        size.nodes * (174 * 164 + 20 * 28)
-        + 3 * size.nodes * (192**2 + 192 * 128 + 2 * (64 * 44 + 12 * 64) + 64 * 192 + 2 * 192 * 10)
-        + 3 * size.graphs * 64 * (60 * 39 + 39 * 192 + 2 * size.longest * 192)
-        + size.graphs * (384 * 192 + 192**2 + 192 * 10)
-    ),
-}
-"""Multiply-adds by the widths of the presets: encoder, layers (of nodes, of edges or eigenvalues),
-virtual node, head."""
-
-
-@pytest.mark.parametrize("name", BY_HAND)
-def test_presets_have_the_products_of_a_hand_count(name: str) -> None:
-    experiment = load_experiment(name)
-    model = experiment.build()
-    batch = generated_batch(experiment, model, count=3, nodes=(5, 16))
-    size = BatchSize.of(batch)
-    expected = 2 * BY_HAND[name](size)
-    assert forward_flops(model, size).products == expected
-    assert count_flops(lambda: model(batch)).products == expected
-
-
-N, G, D = 13, 2, 8
-TOPOLOGY = random_topology((9, 4))
-X, E = random_rows(TOPOLOGY, D)
-M = len(E)
-TASK = Task("graph", outputs=3, loss="cross_entropy", metric="accuracy", classes=3)
-EIGEN, GAUSSIANS = SpectralConfig(num_eigenvectors=4, gaussians=6), 6
-SPECTRA = replace(
-    TOPOLOGY,
-    columns={"laplacian_vectors": torch.randn(N, 4), "laplacian_values": torch.rand(N, 4)},
-)
-MODULES: dict[str, tuple[Callable[[], object], Flops]] = {
-    # sums of rows and degrees, quotients and roots, then three for each number
-    "centred sums": (
-        lambda: center_sums(X, TOPOLOGY),
-        Flops(elementwise=N * (D + 1) + G * (D + 3) + 3 * N * D),
-    ),
-    # two maps; the sum, norm, ReLU, and the row that nodes get
-    "virtual node": (
-        lambda: VirtualNode(D)(X, None, TOPOLOGY),
-        Flops(products=2 * 2 * G * D * D, elementwise=2 * N * D + (7 + 1) * G * D),
-    ),
-    "virtual node, later": (
-        lambda: VirtualNode(D)(X, torch.ones(G, D), TOPOLOGY),
-        Flops(products=2 * 2 * G * D * D, elementwise=2 * N * D + (7 + 2) * G * D),
-    ),
-    "reverse edges": (lambda: ReverseEdges(D)(E), Flops(elementwise=M * D)),
-    # sums and maxima, and one quotient
-    "mean and maximum": (
-        lambda: GraphHead(D, TASK, HeadConfig(pooling="mean+max"))(X, TOPOLOGY),
-        Flops(products=2 * G * 2 * D * 3, elementwise=2 * N * D + G * D),
-    ),
-    # window and Gaussians of each eigenvalue; to the spectrum of nine slots and back, a filter of
-    # width 2, a gate of width 1
-    "spectral filter": (
-        lambda: SpectralFilter(D, EIGEN)(X, SPECTRA),
-        Flops(
-            products=4 * G * 9 * 4 * D + 2 * G * 4 * (6 * 2 + 2 * D) + 2 * N * 2 * D,
-            elementwise=GAUSSIANS + G * 4 * (10 + 5 * GAUSSIANS + 2 * D) + 2 * N * D,
-        ),
-    ),
-}
-
-
-@pytest.mark.parametrize(("call", "expected"), MODULES.values(), ids=MODULES)
-def test_parts_of_the_newer_presets_cost_what_a_hand_count_says(
-    call: Callable[[], object], expected: Flops
-) -> None:
-    assert count_flops(call) == expected
-
-
-def test_a_linear_layer_counts_a_multiply_add_as_two() -> None:
-    layer, rows = nn.Linear(5, 7), torch.randn(3, 5)
-    assert count_flops(lambda: layer(rows)) == Flops(products=2 * 3 * 5 * 7)
 
 
 def test_pointwise_work_is_counted_and_copies_are_not() -> None:
@@ -216,17 +85,14 @@ def test_the_scan_is_counted_by_steps_channels_and_states() -> None:
     assert count_flops(lambda: causal_conv1d(u, taps, cu_seqlens=ends)).scan == 6 * 4 * 7
 
 
-def test_full_attention_grows_with_the_square_and_the_scan_with_the_length() -> None:
-    once, twice = (BatchSize(2, 2 * n, 4 * n, n) for n in (50, 100))
-    for name, low, high in (("graph-mamba", 1.99, 2), ("gps-transformer", 2.05, 4)):
-        _, model = small(f"malnet-tiny/{name}")
-        growth = forward_flops(model, twice).total / forward_flops(model, once).total
-        assert low <= growth <= high
-
-
-def test_a_layer_without_a_formula_is_named() -> None:
-    with pytest.raises(ValueError, match="got Dropout"):
+def test_models_without_a_formula_are_counted_while_they_run() -> None:
+    experiment, model = small("malnet-tiny/graph-mamba-plus")
+    batch = generated_batch(experiment, model, count=3, nodes=(5, 16))
+    with pytest.raises(ValueError, match="count_flops counts any"):
+        forward_flops(model, BatchSize.of(batch))
+    with pytest.raises(ValueError, match="Dropout has no formula"):
         layer_flops(nn.Dropout(), BatchSize(1, 1, 1, 1))
+    assert count_flops(lambda: model(batch)).products > 0
 
 
 def test_every_operator_of_a_forward_pass_has_a_formula_and_others_are_rejected() -> None:
@@ -243,26 +109,151 @@ def test_every_operator_of_a_forward_pass_has_a_formula_and_others_are_rejected(
         count_flops(out.backward)
 
 
-ROWS, NONE = torch.randn(5, 3), None
-
-
-@pytest.mark.parametrize(
-    ("name", "call", "expected"),
-    [
-        ("segment_sum_triton", (ROWS, NONE, NONE, NONE), 15),
-        ("segment_take_triton", (ROWS, NONE, NONE, NONE), 0),
-        ("segment_max_triton", (ROWS, NONE, NONE), 15),
-    ],
-)
-def test_triton_operators_cost_what_their_parts_do(
-    name: str, call: tuple[object, ...], expected: int
-) -> None:
-    assert OWN_ELEMENTWISE[name](*call) == expected
-
-
 def test_triton_operators_cost_what_is_counted_of_the_plain_form() -> None:
     nodes, features, feature = torch.randn(5, 12), torch.randn(3, 4), torch.tensor([0, 1, 2, 2, 2])
     graph = attention_graph(torch.randint(5, (2, 5)), feature, nodes=5, shared=1)
     call = nodes, features, graph.edge_index, feature, None, None, None, 1, 2
     counted = count_flops(lambda: attend(nodes, features, graph, 2)).elementwise
     assert OWN_ELEMENTWISE["attend_triton"](*call) == counted
+
+
+SIZES = (7, 1, 19, 12)
+"""Nodes of graphs of which none is as large as another."""
+EQUAL = (
+    "peptides-func/graph-mamba",
+    "cluster/gps-transformer",
+    "pcqm-contact/gps-performer",
+    "peptides-func/gatedgcn",
+)
+"""Models that differ by padding and by those edges alone."""
+D, HEADS, BLOCK, RANDOM, LAYERS = 16, 4, 3, 2, 2
+TOPOLOGY = random_topology(SIZES)
+SIZE = BatchSize(
+    graphs=len(SIZES),
+    nodes=sum(SIZES),
+    edges=TOPOLOGY.edge_index.shape[1],
+    longest=max(SIZES),
+    expanders=TOPOLOGY.columns["expander_index"].shape[1],
+)
+
+
+def padded() -> tuple[Tensor, Tensor]:
+    """The batch as the original code lays it out, and which of its rows are nodes."""
+    rows = pad_sequence([torch.randn(size, D) for size in SIZES], batch_first=True)
+    return rows, torch.arange(max(SIZES)) < torch.tensor(SIZES)[:, None]
+
+
+def products(step: Callable[[], object]) -> int:
+    """What torch's own counter sees, without any formula of ours."""
+    with FlopCounterMode(display=False) as counter:
+        step()
+    return counter.get_total_flops()
+
+
+def maps(*widths: tuple[int, int]) -> list[nn.Linear]:
+    return [nn.Linear(taken, given) for taken, given in widths]
+
+
+def plain_attention() -> None:
+    rows, is_node = padded()
+    attend = nn.MultiheadAttention(D, HEADS, batch_first=True)
+    # with weights, so that no fused form hides its products
+    attend(rows, rows, rows, key_padding_mask=~is_node, need_weights=True)
+
+
+def plain_performer(width: int = 8, features: int = 5) -> None:
+    rows, is_node = padded()
+    query, key, value, out = maps(*[(D, HEADS * width)] * 3, (HEADS * width, D))
+
+    def heads(each: nn.Linear) -> Tensor:
+        return each(rows).unflatten(-1, (HEADS, width)).transpose(1, 2)
+
+    directions = torch.randn(features, width)
+    q, k = (torch.exp(heads(each) @ directions.T) for each in (query, key))
+    v = heads(value).masked_fill(~is_node[:, None, :, None], 0)
+    mixed = q @ (k.transpose(-2, -1) @ v) / (q @ k.sum(dim=-2).unsqueeze(-1))
+    out(mixed.transpose(1, 2).flatten(-2))
+
+
+def plain_big_bird() -> None:
+    rows, _ = padded()
+    rows = functional.pad(rows, (0, 0, 0, -rows.shape[1] % BLOCK))
+    query, key, value, out, first, second = maps(*[(D, D)] * 6)
+    q, k, v = (
+        each(rows).unflatten(-1, (HEADS, -1)).transpose(1, 2).unflatten(2, (-1, BLOCK))
+        for each in (query, key, value)
+    )
+    blocks, mixed = q.shape[2], []
+    for own in range(blocks):
+        near = sorted({0, own - 1, own, own + 1, blocks - 1})
+        # any block may be drawn, those that are listed as well
+        listed = [*near, *torch.randint(blocks, (RANDOM,)).tolist()]
+        if own in (0, blocks - 1):
+            listed = list(range(blocks))
+        keys, values = (each[:, :, listed].flatten(2, 3) for each in (k, v))
+        mixed.append((q[:, :, own] @ keys.transpose(-2, -1)).softmax(-1) @ values)
+    attended = torch.cat(mixed, dim=2).transpose(1, 2).flatten(-2)
+    second(functional.relu(first(out(attended) + rows)))
+
+
+def plain_mamba(state: int = 16, rank: int = 1) -> None:
+    rows, _ = padded()
+    project, select, step, out = maps((D, 2 * D), (D, rank + 2 * state), (rank, D), (D, D))
+    x, gate = project(rows).chunk(2, dim=-1)
+    # one tap is enough: the convolution is no product
+    u = functional.silu(x)
+    steps, into, from_state = select(u).split([rank, state, state], dim=-1)
+    delta = functional.softplus(step(steps))[..., None]
+    h = torch.zeros(len(SIZES), D, state)
+    for place in range(rows.shape[1]):
+        here = delta[:, place]
+        h = torch.exp(-here) * h + here * into[:, place, None] * u[:, place, :, None]
+    out(h.mul(from_state[:, -1:]).sum(-1)[:, None] * functional.silu(gate))
+
+
+GLOBAL_MODELS: dict[str, tuple[GlobalModel, Callable[[], None]]] = {
+    "attention": (Attention(D, HEADS), plain_attention),
+    "performer": (Performer(D, HEADS, head_width=8, features=5), plain_performer),
+    "big bird": (BigBird(D, HEADS, block=BLOCK, random_blocks=RANDOM), plain_big_bird),
+    "mamba": (GraphMambaGlobal(D), plain_mamba),
+}
+
+
+@pytest.mark.parametrize(("global_model", "plain"), GLOBAL_MODELS.values(), ids=GLOBAL_MODELS)
+def test_original_global_models_have_the_products_of_a_plain_rewrite(
+    global_model: GlobalModel, plain: Callable[[], None]
+) -> None:
+    found = layer_flops(global_model, SIZE, "original")
+    assert found.products == products(plain)
+    assert found.products > layer_flops(global_model, SIZE).products
+
+
+def test_original_mamba_scans_padding_and_projects_every_node_order() -> None:
+    global_model = GraphMambaGlobal(D, OrderPolicy(eval_samples=5))
+    training, evaluation = (
+        layer_flops(global_model.train(is_training), SIZE, "original")
+        for is_training in (True, False)
+    )
+    # 16 states, skip and gate; four taps and SiLU
+    assert training.scan == len(SIZES) * max(SIZES) * D * (9 * 16 + 4 + 2 * 4 + 1)
+    assert (evaluation.scan, evaluation.products) == (5 * training.scan, 5 * training.products)
+    assert evaluation.elementwise == 5 * (training.elementwise + sum(SIZES) * D)
+
+
+@pytest.mark.parametrize("name", EQUAL)
+def test_on_graphs_of_one_size_the_original_only_finishes_the_last_edges(name: str) -> None:
+    experiment, model = small(name, {"model.dropout": 0.1})
+    size = BatchSize.of(generated_batch(experiment, model, count=3, nodes=(9, 9)))
+    # norm, activation, dropout, residual
+    last = Flops(elementwise=size.edges * experiment.model.channels * (7 + 1 + 1 + 1))
+    assert forward_flops(model, size, "original") == forward_flops(model, size) + last
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_the_original_never_does_less(name: str) -> None:
+    experiment, model = small(name)
+    size = BatchSize.of(generated_batch(experiment, model, count=3, nodes=(12, 30)))
+    here, there = (forward_flops(model, size, form) for form in ("here", "original"))
+    assert there.products >= here.products
+    assert there.scan >= here.scan
+    assert there.total > here.total

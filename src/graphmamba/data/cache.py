@@ -2,11 +2,9 @@
 
 import json
 import os
-import platform
 import shutil
-import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, nullcontext, suppress
+from contextlib import contextmanager
 from hashlib import file_digest, sha256
 from pathlib import Path
 from secrets import token_hex
@@ -16,18 +14,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from graphmamba.atomic import DAY, cannot_read, cannot_write, flush, write_text
-from graphmamba.data.store import GraphStore, check_ptr, check_split
-from graphmamba.data.tables import HIDDEN, NARROW, Column, GraphColumns, Table, is_pairs
-from graphmamba.errors import UnwritableError, UserError
+from graphmamba.atomic import cannot_write, flush
+from graphmamba.data.store import GraphStore, check_ptr
+from graphmamba.data.tables import Column, GraphColumns, Table
+from graphmamba.errors import UserError
 
 FORMAT = "graphmamba columns"
 VERSION = 2
 COLUMNS, ABOUT = "columns.safetensors", "about.json"
 PARTIAL = ".partial-"
 """How the name of a folder ends in which a set is still being written, before random letters."""
-OLD = "-old"
-"""How that of a set ends which is being replaced, after them."""
 LOCK = ".lock"
 KEY_PARTS = 4
 
@@ -95,26 +91,28 @@ def write_store(store: GraphStore, place: Path, recipe: Mapping[str, Any]) -> No
     """Write beside the place, then move there in one step, over what may be there."""
     from safetensors import SafetensorError
 
+    # one of `tempfile` would be its maker's alone, and sets are shared
+    partial = place.with_name(f"{place.name}{PARTIAL}{token_hex(8)}")
+    old = partial.with_name(f"{partial.name}-old")
     try:
-        # one of `tempfile` would be its maker's alone, and sets are shared
-        partial = place.with_name(f"{place.name}{PARTIAL}{token_hex(8)}")
         partial.mkdir()
-        try:
-            _write(store, partial, recipe)
-            old = partial.with_name(partial.name + OLD)
-            if place.exists():
-                # whoever has the old files open keeps them until he closes them
-                place.rename(old)
-            try:
-                partial.rename(place)
-            except OSError:
-                if old.exists():
-                    old.rename(place)
-                raise
-        finally:
-            _remove_leftovers(place)
+        _write(store, partial, recipe)
+        if place.exists():
+            # whoever has the old files open keeps them until he closes them
+            place.rename(old)
+        partial.rename(place)
     except (OSError, SafetensorError) as error:
+        if old.exists():
+            old.rename(place)
         raise cannot_write(place, error) from error
+    finally:
+        _remove_leftovers(place)
+
+
+def _remove_leftovers(place: Path) -> None:
+    """Remove what builds of this set left; whoever calls holds the lock."""
+    for leftover in place.parent.glob(f"{place.name}{PARTIAL}*"):
+        shutil.rmtree(leftover, ignore_errors=True)
 
 
 def _write(store: GraphStore, folder: Path, recipe: Mapping[str, Any]) -> None:
@@ -140,73 +138,43 @@ def _write(store: GraphStore, folder: Path, recipe: Mapping[str, Any]) -> None:
 
 def open_store(place: Path, digest: str | None = None) -> GraphStore:
     """Map a set into memory; reject what is damaged or something else."""
-    try:
-        return _open(place, digest)
-    except DamagedError:
-        # it may be about to be replaced: look again after that
-        with lock_of(place) if can_lock(place) else nullcontext():
-            return _open(place, digest)
+    from safetensors import SafetensorError, safe_open
 
-
-def is_kept(place: Path) -> bool:
-    """Whether a set is there; one that is being built is waited for."""
-    if not place.exists() and can_lock(place):
-        with lock_of(place):
-            return place.exists()
-    return place.exists()
-
-
-def _open(place: Path, digest: str | None) -> GraphStore:
-    before = _stamp(place / COLUMNS)
-    about = _read_about(place / ABOUT)
+    about, path = _read_about(place / ABOUT), place / COLUMNS
     if digest is not None and about["recipe_hash"] != digest:
         raise _damaged(place / ABOUT, f"recipe_hash must be {digest}, got {about['recipe_hash']}")
-    tensors = _read_tensors(place / COLUMNS, about["bytes"])
     try:
+        if (size := path.stat().st_size) != about["bytes"]:
+            raise ValueError(f"must have {about['bytes']} bytes, got {size}")
+        # safetensors takes a file that it may not read for one that is not there
+        path.open("rb").close()
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         store = store_of(tensors, str(about["source"]))
-    except (KeyError, UserError) as error:
-        raise _damaged(place / COLUMNS, f"its columns make up no graphs: {error}") from error
-    if _counts(store) != about["counts"]:
-        raise _damaged(place / COLUMNS, f"counts must be {about['counts']}, got {_counts(store)}")
-    if not _is_known(place / COLUMNS, about["content"]):
-        verify_store(place)
-    # Opening takes several looks at the place: names of one set, values of another make no set.
-    if _stamp(place / COLUMNS) != before:
-        raise _damaged(place / COLUMNS, "must stay while it is opened, got another in its place")
+        if _counts(store) != about["counts"]:
+            raise ValueError(f"counts must be {about['counts']}, got {_counts(store)}")
+    except PermissionError:
+        raise
+    # torch, which maps the file, has no kind of its own for one that is gone or too short
+    except (
+        OSError,
+        RuntimeError,
+        LookupError,
+        AttributeError,
+        ValueError,
+        SafetensorError,
+    ) as error:
+        raise _damaged(path, str(error)) from error
     store.content = str(about["content"])
     return store
 
 
 def verify_store(place: Path) -> int:
-    """Compare a set's content with the hash that was written with it, and remember that it fits."""
+    """Compare a set's content with the hash that was written with it."""
     wanted, path = _read_about(place / ABOUT)["content"], place / COLUMNS
-    note = _note_of(path)
-    found = file_hash(path)
-    if found != wanted:
+    if (found := file_hash(path)) != wanted:
         raise _damaged(path, f"its content must have the hash {wanted}, got {found}")
-    # where nothing can be written, it is compared again the next time
-    with suppress(UnwritableError):
-        write_text(_notes_of(path), note + found)
     return path.stat().st_size
-
-
-def _is_known(path: Path, content: str) -> bool:
-    """Whether this machine has seen that the file, as it is, has this content."""
-    try:
-        return _notes_of(path).read_text(encoding="utf-8") == _note_of(path) + content
-    except (OSError, UnicodeDecodeError):
-        return False
-
-
-def _note_of(path: Path) -> str:
-    found = path.stat()
-    return f"{found.st_size} {found.st_mtime_ns} "
-
-
-def _notes_of(path: Path) -> Path:
-    """Where it is noted that a file is whole: folders of sets may be shared, or read-only."""
-    name = sha256(f"{platform.node()} {path.resolve()}".encode()).hexdigest()[:16]
-    return default_data_dir() / "verified" / name
 
 
 def file_hash(path: Path) -> str:
@@ -218,8 +186,8 @@ def file_hash(path: Path) -> str:
 def _read_about(path: Path) -> dict[str, Any]:
     try:
         about = json.loads(path.read_text(encoding="utf-8"))
-    except PermissionError as error:
-        raise cannot_read(path) from error
+    except PermissionError:
+        raise
     except (OSError, ValueError, RecursionError) as error:
         raise _damaged(path, f"must be JSON: {error}") from error
     needed = {"recipe_hash", "source", "counts", "bytes", "content"}
@@ -230,35 +198,6 @@ def _read_about(path: Path) -> dict[str, Any]:
     return about
 
 
-def _read_tensors(path: Path, size: int) -> dict[str, Tensor]:
-    from safetensors import SafetensorError, safe_open
-
-    try:
-        found = path.stat().st_size
-        if found != size:
-            raise _damaged(path, f"must have {size} bytes, got {found}")
-        # safetensors takes a file that it may not read for one that is not there
-        path.open("rb").close()
-        with safe_open(path, framework="pt") as file:
-            return {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-    except PermissionError as error:
-        raise cannot_read(path) from error
-    # torch, which maps the file, has no kind of its own for one that is gone or too short
-    except (OSError, RuntimeError, SafetensorError) as error:
-        raise _damaged(path, f"must be a safetensors file: {error}") from error
-
-
-def _stamp(path: Path) -> tuple[int, int]:
-    """Tell a file from another of the same name."""
-    try:
-        found = path.stat()
-    except PermissionError as error:
-        raise cannot_read(path) from error
-    except OSError as error:
-        raise _damaged(path, f"must be there: {error}") from error
-    return found.st_ino, found.st_mtime_ns
-
-
 def _damaged(path: Path, reason: str) -> DamagedError:
     return DamagedError(f"{path} is not a set that can be opened: {reason}; build it again")
 
@@ -266,21 +205,6 @@ def _damaged(path: Path, reason: str) -> DamagedError:
 def _counts(store: GraphStore) -> dict[str, int]:
     rows = {kind: int(store.tables[kind].ptr[-1]) for kind in ("nodes", "edges")}
     return {"graphs": len(store), **rows}
-
-
-def _remove_leftovers(place: Path) -> None:
-    """Remove what killed builds left: of this set, which nobody else builds, or of others long ago.
-
-    Only the holder of the lock builds a set; writing others takes less than a day.
-    """
-    for leftover in place.parent.glob(f"*{PARTIAL}*"):
-        # whoever writes another set may be done with it by now
-        with suppress(OSError):
-            is_custom = leftover.name.startswith(f"{place.name}{PARTIAL}")
-            # a set that is being replaced is old, and may still be put back
-            is_set = leftover.name.endswith(OLD)
-            if is_custom or (not is_set and time.time() - leftover.stat().st_mtime > DAY):
-                shutil.rmtree(leftover, ignore_errors=True)
 
 
 @contextmanager
@@ -298,11 +222,6 @@ def lock_of(place: Path) -> Iterator[None]:
         yield
     finally:
         lock.release()
-
-
-def can_lock(place: Path) -> bool:
-    """Whether a set has been built here, by someone who may do so."""
-    return os.access(place.with_suffix(LOCK), os.W_OK)
 
 
 def tensors_of(store: GraphStore) -> dict[str, Tensor]:
@@ -331,29 +250,10 @@ def store_of(tensors: Mapping[str, Tensor], source: str) -> GraphStore:
     for key, values in sorted(tensors.items()):
         parts = key.split("/")
         if len(parts) == KEY_PARTS:
-            kind, name, type_name, rows = parts
-            dtype = getattr(torch, type_name, None)
-            if not isinstance(dtype, torch.dtype):
-                raise UserError(f"a column must hold a type of torch, got '{type_name}'")
-            column = Column(values, dtype, rows == "constant")
-            _check_stored(key, name, column, graphs, int(tables[kind].ptr[-1]))
+            kind, name, dtype, rows = parts
+            column = Column(values, getattr(torch, dtype), is_constant=rows == "constant")
             tables[kind].columns[name] = column
-    check_split(tensors.get("split"), graphs)
-    if not {"edge_index", "source_order"} <= tables["edges"].columns.keys():
-        raise UserError("edges must have edge_index and source_order")
     return GraphStore.from_tables(tables, tensors.get("split"), source)
-
-
-def _check_stored(key: str, name: str, column: Column, graphs: int, rows: int) -> None:
-    """Reject what the kernels, which trust types and rows, could not copy."""
-    values, needed = column.values, graphs if column.is_constant else rows
-    is_number = is_pairs(name) or name in HIDDEN
-    kinds = (*NARROW, torch.int64) if column.dtype == torch.int64 else (column.dtype,)
-    if values.dtype not in kinds or (is_number and column.dtype != torch.int64):
-        raise UserError(f"{key} must hold {column.dtype}, got {values.dtype}")
-    shape = (2, needed) if is_pairs(name) else (needed, *values.shape[1:])
-    if tuple(values.shape) != shape or (is_number and column.is_constant):
-        raise UserError(f"{key} must have shape {list(shape)}, got {list(values.shape)}")
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:

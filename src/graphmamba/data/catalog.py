@@ -15,17 +15,9 @@ TaskKind = Literal["classes", "regression", "multi-label"]
 """What labels of graphs and nodes are."""
 PredictionKind = Literal["classes", "regression", "multi-label", "link"]
 LossName = Literal[
-    "cross_entropy",
-    "binary_cross_entropy",
-    "focal",
-    "l1",
-    "mse",
-    "huber",
-    "weighted_cross_entropy",
-    "weighted_binary_cross_entropy",
-    "link_cross_entropy",
-    "link_l1",
-]
+    "cross_entropy", "binary_cross_entropy", "focal", "l1", "mse", "huber",
+    "weighted_cross_entropy", "weighted_binary_cross_entropy", "link_cross_entropy", "link_l1",
+]  # fmt: skip
 MetricName = Literal[
     "accuracy", "balanced_accuracy", "accuracy_sbm", "macro_f1", "micro_f1", "weighted_f1", "mcc",
     "roc_auc", "average_precision", "log_loss",
@@ -178,37 +170,25 @@ class Benchmark:
 
 
 MOLECULES = Features("atoms", len(ATOM_VOCABULARY), "bonds", len(BOND_VOCABULARY))
-
-
 REGIONS = Features("numbers", 14, "numbers", 2)
-
-
 PEPTIDE_FUNCTIONS = (
     "antifungal", "cell-cell communication", "anticancer", "drug delivery vehicle",
     "antimicrobial", "antiviral", "antihypertensive", "antibacterial", "antiparasitic", "toxic",
 )  # fmt: skip
 """Labels of Peptides-func."""
-
-
 PEPTIDE_STRUCTURES = (
     "Inertia_mass_a", "Inertia_mass_b", "Inertia_mass_c", "Inertia_valence_a",
     "Inertia_valence_b", "Inertia_valence_c", "length_a", "length_b", "length_c", "Spherocity",
     "Plane_best_fit",
 )  # fmt: skip
 """Targets of Peptides-struct, as its file names them."""
-
-
 VOC_CLASSES = (
     "background", "aeroplane", "bicycle", "bird", "boat", "bottle", "bus", "car", "cat", "chair",
     "cow", "diningtable", "dog", "horse", "motorbike", "person", "pottedplant", "sheep", "sofa",
     "train", "tvmonitor",
 )  # fmt: skip
-
-
 MALWARE = ("addisplay", "adware", "benign", "downloader", "trojan")
 """Kinds of MalNet-Tiny, in the order of its folders' names."""
-
-
 CIFAR_CLASSES = (
     "airplane", "automobile", "bird", "cat", "deer", "dog", "frog", "horse", "ship", "truck",
 )  # fmt: skip
@@ -219,111 +199,81 @@ CATALOG: dict[str, Benchmark] = {
         title="Peptides-func",
         features=MOLECULES,
         task=Task("graph", 10, "binary_cross_entropy", "average_precision"),
-        train=10_873,
-        validation=2_331,
-        test=2_331,
-        mean_nodes=150.94,
-        mean_edges=307.30,
+        train=10_873, validation=2_331, test=2_331,
+        mean_nodes=150.94, mean_edges=307.30,
         names=PEPTIDE_FUNCTIONS,
     ),
     "peptides-struct": Benchmark(
         title="Peptides-struct",
         features=MOLECULES,
         task=Task("graph", 11, "l1", "mean_absolute_error"),
-        train=10_873,
-        validation=2_331,
-        test=2_331,
-        mean_nodes=150.94,
-        mean_edges=307.30,
+        train=10_873, validation=2_331, test=2_331,
+        mean_nodes=150.94, mean_edges=307.30,
         names=PEPTIDE_STRUCTURES,
     ),
     "pascalvoc-sp": Benchmark(
         title="PascalVOC-SP",
         features=REGIONS,
         task=Task("node", 21, "weighted_cross_entropy", "macro_f1", classes=21),
-        train=8_498,
-        validation=1_428,
-        test=1_429,
-        mean_nodes=479.40,
-        mean_edges=2_710.48,
+        train=8_498, validation=1_428, test=1_429,
+        mean_nodes=479.40, mean_edges=2_710.48,
         names=VOC_CLASSES,
     ),
     "coco-sp": Benchmark(
         title="COCO-SP",
         features=REGIONS,
         task=Task("node", 81, "weighted_cross_entropy", "macro_f1", classes=81),
-        train=113_286,
-        validation=5_000,
-        test=5_000,
-        mean_nodes=476.88,
-        mean_edges=2_693.67,
+        train=113_286, validation=5_000, test=5_000,
+        mean_nodes=476.88, mean_edges=2_693.67,
     ),
     "pcqm-contact": Benchmark(
         title="PCQM-Contact",
         features=MOLECULES,
         task=Task("link", 0, "link_cross_entropy", "mrr"),
-        train=476_490,
-        validation=26_472,
-        test=26_472,
-        mean_nodes=30.14,
-        mean_edges=61.09,
+        train=476_490, validation=26_472, test=26_472,
+        mean_nodes=30.14, mean_edges=61.09,
     ),
     "malnet-tiny": Benchmark(
         title="MalNet-Tiny",
         # call graphs carry no features; the five columns are the local degree profile
         features=Features("numbers", 5),
         task=Task("graph", 5, "cross_entropy", "accuracy", classes=5),
-        train=3_500,
-        validation=500,
-        test=1_000,
-        mean_nodes=1_410.3,
-        mean_edges=2_859.9,
+        train=3_500, validation=500, test=1_000,
+        mean_nodes=1_410.3, mean_edges=2_859.9,
         names=MALWARE,
     ),
     "cifar10": Benchmark(
         title="CIFAR10",
         features=Features("numbers", 5, "numbers", 1),
         task=Task("graph", 10, "cross_entropy", "accuracy", classes=10),
-        train=45_000,
-        validation=5_000,
-        test=10_000,
-        mean_nodes=117.6,
-        mean_edges=941.2,
+        train=45_000, validation=5_000, test=10_000,
+        mean_nodes=117.6, mean_edges=941.2,
         names=CIFAR_CLASSES,
     ),
     "mnist": Benchmark(
         title="MNIST",
         features=Features("numbers", 3, "numbers", 1),
         task=Task("graph", 10, "cross_entropy", "accuracy", classes=10),
-        train=55_000,
-        validation=5_000,
-        test=10_000,
-        mean_nodes=70.6,
-        mean_edges=564.5,
+        train=55_000, validation=5_000, test=10_000,
+        mean_nodes=70.6, mean_edges=564.5,
     ),
     "cluster": Benchmark(
         title="CLUSTER",
         features=Features("numbers", 7),
         task=Task("node", 6, "weighted_cross_entropy", "accuracy_sbm", classes=6),
-        train=10_000,
-        validation=1_000,
-        test=1_000,
-        mean_nodes=117.2,
-        mean_edges=4_303.9,
+        train=10_000, validation=1_000, test=1_000,
+        mean_nodes=117.2, mean_edges=4_303.9,
     ),
     "pattern": Benchmark(
         title="PATTERN",
         features=Features("numbers", 3),
         # one logit for two classes: a node is in the pattern or not
         task=Task("node", 1, "weighted_binary_cross_entropy", "accuracy_sbm", classes=2),
-        train=10_000,
-        validation=2_000,
-        test=2_000,
-        mean_nodes=118.9,
-        mean_edges=6_098.9,
+        train=10_000, validation=2_000, test=2_000,
+        mean_nodes=118.9, mean_edges=6_098.9,
         names=("host", "pattern"),
     ),
-}
+}  # fmt: skip
 
 
 def features_in_words(features: Features) -> str:

@@ -138,67 +138,33 @@ def send(numbers: Int64[np.ndarray, "*shape"], device: torch.device) -> Tensor:
     return held.to(device, non_blocking=True)
 
 
-SMALL = 1 << 16
-"""Bytes up to which fresh memory is as good."""
-MOST_FREE = 4
-"""Buffers of a column that are kept while nobody uses them."""
-KINDS: dict[torch.dtype, np.dtype] = {
-    torch.int64: np.dtype(np.int64),
-    torch.float32: np.dtype(np.float32),
-    torch.float64: np.dtype(np.float64),
-    torch.float16: np.dtype(np.float16),
-    torch.bool: np.dtype(np.bool_),
-}
-"""Types that both libraries know and columns are given out as; others come from torch."""
+class HostGather:
+    """Makes batches by a function of Numba's, which leaves Python free meanwhile."""
 
-Memory = np.ndarray
-"""Bytes, more than are asked for, so that they serve a somewhat larger batch too."""
+    def __init__(self, tables: Mapping[str, Table]) -> None:
+        # The addresses of the jobs hold only as long as the columns do.
+        self._tables = tables
+        self._bounds, self.outs = bounds_of(tables), list_outs(tables)
+        self._jobs = list_jobs(tables, self.outs)
 
+    def plan(self, ids: Numbers) -> Plan:
+        """Look up the rows of graphs."""
+        return make_plan(self._bounds, ids)
 
-class _Lent(np.ndarray):
-    """An array over a buffer; when nothing reads it any more, the buffer is free again."""
+    def columns(self, plan: Plan, by_source: bool) -> dict[str, Tensor]:
+        """Allocate all columns, then write them in one call."""
+        from graphmamba.data.gather_kernels import fill
 
-    __slots__ = ("free",)
-    free: list[Memory]
-
-    def __del__(self) -> None:
-        # Python adds to a list, and takes from it, in one step: threads need no lock.
-        if len(self.free) < MOST_FREE and self.base is not None:
-            self.free.append(self.base)
-
-
-class Buffers:
-    """Gives out tensors of a column, in memory that is used again once the last in it is gone.
-
-    A tensor keeps its memory as long as itself or any view of it is there, like any other.
-
-    Args:
-        dtype: Type of the tensors.
-    """
-
-    def __init__(self, dtype: torch.dtype) -> None:
-        self._dtype, self._itemsize, self._kind = dtype, dtype.itemsize, KINDS.get(dtype)
-        self._free: list[Memory] = []
-
-    def take(self, size: tuple[int, ...]) -> Tensor:
-        """Return an uninitialised tensor of some shape."""
-        needed = math.prod(size) * self._itemsize
-        if self._kind is None:
-            return torch.empty(size, dtype=self._dtype)
-        if needed <= SMALL:
-            return torch.from_numpy(np.empty(size, self._kind))
-        array = _Lent(size, self._kind, self._find(needed))
-        array.free = self._free
-        return torch.from_numpy(array)
-
-    def _find(self, needed: int) -> Memory:
-        try:
-            # No test whether there is one: between the two another thread could take it.
-            while (memory := self._free.pop()).nbytes < needed:
-                pass
-        except IndexError:
-            return np.empty(needed + needed // 4, np.uint8)
-        return memory
+        made = {"ptr": torch.from_numpy(plan.ptrs[0]), "graph_key": torch.from_numpy(plan.ids)}
+        addresses = []
+        for each in self.outs if by_source else self.outs[:-1]:
+            size = each.size(int(plan.ptrs[each.table, -1]))
+            out = made[each.name] = torch.empty(size, dtype=each.dtype)
+            step = out.nbytes // each.lines
+            addresses += [out.data_ptr() + line * step for line in range(each.lines)]
+        jobs = self._jobs[: len(addresses)]
+        fill(jobs, np.array(addresses, np.int64), plan.ids, plan.starts, plan.ptrs)
+        return made
 
 
 Numbered = Int[Tensor, "..."]
@@ -262,9 +228,7 @@ class Gather(Protocol):
 
 def make_gather(tables: Mapping[str, Table], device: torch.device) -> Gather:
     """Choose the way for a device; all give the same bits."""
-    if device.type == "cpu" and find_spec("numba"):
-        from graphmamba.data.gather_cpu import HostGather
-
+    if device.type == "cpu":
         return HostGather(tables)
     if device.type == "cuda" and find_spec("triton"):
         from graphmamba.data.gather_triton import TritonGather

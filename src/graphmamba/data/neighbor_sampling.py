@@ -92,15 +92,11 @@ class NeighbourStore(GraphStore):
             is_scored_whole=self._whole is not None,
         )
 
-    @property
-    def _nodes(self) -> int:
-        return int(self.tables["nodes"].ptr[-1])
-
     @cached_property
     def _begin(self) -> tuple[Int[np.ndarray, " boundaries"], Int[np.ndarray, " edges"]]:
         """First edge of each node, and the source of each edge."""
         source, target = self.tables["edges"].columns["edge_index"].values.long()
-        counts = torch.bincount(target, minlength=self._nodes)
+        counts = torch.bincount(target, minlength=int(self.tables["nodes"].ptr[-1]))
         return np.append(0, counts.cumsum(0).numpy()), source.contiguous().numpy()
 
     def batch(self, ids: Int[Tensor, " items"], by_source: bool = False) -> Batch:
@@ -121,7 +117,9 @@ class NeighbourStore(GraphStore):
         asked, pairs = ids, None
         if self._items != "nodes":
             pairs = self.tables[self._items].columns[LINKS].values[:, ids].long()
-            others = draw_bits(torch.tensor(seed), torch.arange(len(ids))).remainder(self._nodes)
+            others = draw_bits(torch.tensor(seed), torch.arange(len(ids))).remainder(
+                int(self.tables["nodes"].ptr[-1])
+            )
             asked = torch.cat([pairs.flatten(), others]).unique()
         nodes = sample(*self._begin, asked.numpy(), self.fanouts, seed)
         edges = torch.from_numpy(induce(*self._begin, nodes))

@@ -30,9 +30,6 @@ class BatchSampler:
         is_shuffled: Whether graphs come in a new order in every epoch.
         rank: Number of this process.
         world: Number of processes.
-        costs: What each of `ids` costs, such as its nodes. With `budget`, a batch is closed
-            where the next graph would not fit, instead of at `size` graphs.
-        budget: Cost of a batch; a graph that costs more has a batch of its own.
     """
 
     def __init__(
@@ -44,20 +41,13 @@ class BatchSampler:
         *,
         rank: int = 0,
         world: int = 1,
-        costs: Ids | None = None,
-        budget: int | None = None,
     ) -> None:
         check_least("size", size, 1)
         check_least("world", world, 1)
         check_choice("rank", rank, range(world))
         check_least("graphs", len(ids), world)
-        if (costs is None) != (budget is None):
-            raise UserError("costs and budget must be given together, got only one of them")
-        if costs is not None and costs.shape != ids.shape:
-            raise UserError(f"costs must hold {len(ids)} numbers, got shape {list(costs.shape)}")
         self.ids, self.size, self.seed, self.is_shuffled = ids.cpu(), size, seed, is_shuffled
         self.rank, self.world = rank, world
-        self.costs, self.budget = None if costs is None else costs.cpu(), budget
         self.epoch, self.step = 0, 0
         self._planned: tuple[int, list[Ids]] | None = None
 
@@ -101,21 +91,14 @@ class BatchSampler:
             "seed": self.seed,
             "is_shuffled": int(self.is_shuffled),
             "world": self.world,
-            "budget": self.budget or 0,
         }
 
     def _batches(self) -> list[Ids]:
         """Batches of this process in the present epoch."""
         if self._planned is None or self._planned[0] != self.epoch:
-            assigned = self._assign(self._order())
+            assigned = self._assign(self.ids.index_select(0, self._order()))
             self._planned = (self.epoch, assigned[self.rank :: self.world])
         return self._planned[1]
-
-    def _assign(self, order: Ids) -> list[Ids]:
-        """Graphs of the batches of all processes, by an order of their places."""
-        if self.costs is None:
-            return self._assign_evenly(self.ids.index_select(0, order))
-        return [self.ids[places] for places in self._assign_by_cost(order)]
 
     def _order(self) -> Ids:
         places = torch.arange(len(self.ids))
@@ -124,7 +107,8 @@ class BatchSampler:
         stream = draw_bits(torch.tensor(self.seed), self.epoch)
         return draw_bits(stream, places).argsort(stable=True)
 
-    def _assign_evenly(self, order: Ids) -> list[Ids]:
+    def _assign(self, order: Ids) -> list[Ids]:
+        """Graphs of the batches of all processes."""
         if self.world == 1:
             return list(order.split(self.size))
         steps = -(-len(order) // (self.size * self.world))
@@ -133,51 +117,20 @@ class BatchSampler:
             steps -= 1
         return list(order.tensor_split(steps * self.world))
 
-    def _assign_by_cost(self, order: Ids) -> list[Ids]:
-        costs, budget = self.costs, self.budget
-        assert costs is not None
-        assert budget is not None
-        batches = _close_at(order, costs[order], budget)
-        _even_out(batches, costs, self.world)
-        if self.world == 1 or not self.is_shuffled:
-            return batches
-        # Processes wait for one another at each step: those of one step should cost alike.
-        batches.sort(key=lambda batch: int(costs[batch].sum()))
-        steps = [
-            batches[place : place + self.world] for place in range(0, len(batches), self.world)
-        ]
-        bits = draw_bits(torch.tensor(~self.seed), self.epoch)
-        shuffled = draw_bits(bits, torch.arange(len(steps))).argsort(stable=True)
-        return [batch for place in shuffled.tolist() for batch in steps[place]]
 
+def batches_by_cost(ids: Ids, costs: Ids, budget: int) -> list[Ids]:
+    """Cut graphs into batches, each closed where the next graph would not fit into its budget.
 
-def _close_at(order: Ids, costs: Ids, budget: int) -> list[Ids]:
-    """Cut before each graph that would not fit into the batch any more."""
+    Args:
+        ids: Graphs, in their order.
+        costs: What each of them costs, such as its nodes.
+        budget: Cost of a batch; a graph that costs more has a batch of its own.
+    """
     ends = costs.cumsum(0)
     cuts, begin = [], 0
-    while begin < len(order):
+    while begin < len(ids):
         spent = int(ends[begin - 1]) if begin else 0
         fitting = int(torch.searchsorted(ends, spent + budget, right=True))
         begin = max(fitting, begin + 1)
         cuts.append(begin)
-    return list(order.tensor_split(cuts[:-1]))
-
-
-def _even_out(batches: list[Ids], costs: Ids, world: int) -> None:
-    """Make as many batches as all processes can share: split the dearest ones.
-
-    Where there are fewer graphs than that, the cheapest ones share a batch instead.
-    """
-    wanted = -(-len(batches) // world) * world
-    if wanted > sum(map(len, batches)):
-        wanted -= world
-    while len(batches) < wanted:
-        able = [place for place, batch in enumerate(batches) if len(batch) > 1]
-        dearest = max(able, key=lambda place: int(costs[batches[place]].sum()))
-        ends = costs[batches[dearest]].cumsum(0)
-        middle = int((ends <= int(ends[-1]) // 2).sum())
-        cut = max(1, min(middle, len(ends) - 1))
-        batches[dearest : dearest + 1] = batches[dearest].tensor_split([cut])
-    while len(batches) > wanted:
-        batches.sort(key=lambda batch: int(costs[batch].sum()))
-        batches[:2] = [torch.cat(batches[:2])]
+    return list(ids.tensor_split(cuts[:-1]))

@@ -23,19 +23,14 @@ def split_numbers(split: Split | None, graphs: int) -> Int[Tensor, " graphs"] | 
     """Number the split of each graph; every graph is in one split."""
     if split is None or isinstance(split, Tensor):
         return split
-    numbers = torch.full((graphs,), -1)
-    for name, members in split.items():
+    for name in split:
         check_choice("split", name, SPLITS)
-        places = torch.tensor(list(members), dtype=torch.int64)
-        if len(places) and not 0 <= int(places.min()) <= int(places.max()) < graphs:
-            raise UserError(f"split['{name}'] must hold graphs 0 to {graphs - 1}, got others")
-        if bool((numbers[places] >= 0).any()) or len(places.unique()) < len(places):
-            raise UserError(f"split['{name}'] must hold graphs of no other split, got one twice")
-        numbers[places] = SPLITS[name]
-    missing = (numbers < 0).nonzero()
-    if len(missing):
-        raise UserError(f"split must name a split for every graph, got none for {int(missing[0])}")
-    return numbers
+    places = [torch.tensor(list(members), dtype=torch.int64) for members in split.values()]
+    every = torch.cat([torch.empty(0, dtype=torch.int64), *places])
+    if not torch.equal(every.sort().values, torch.arange(graphs)):
+        raise UserError(f"split must name each of the graphs 0 to {graphs - 1} once, got others")
+    parts = [torch.full_like(each, SPLITS[name]) for name, each in zip(split, places, strict=True)]
+    return torch.empty(graphs, dtype=torch.int64).index_copy_(0, every, torch.cat(parts))
 
 
 def random_split(graphs: int, fractions: SplitRatios, seed: int = 0) -> Int[Tensor, " graphs"]:

@@ -118,8 +118,6 @@ class GraphStore:
 
     def __getitem__(self, place: int) -> Data:
         """Return one graph as it came, its edges in their own order."""
-        if not hasattr(place, "__index__"):
-            raise UserError(f"place must be the number of a graph, got {place!r}")
         number = range(len(self))[place]
         batch = self.batch(torch.tensor([number]))
         graph = Data()
@@ -298,24 +296,45 @@ def _select(name: str, values: Tensor, places: Int[Tensor, " rows"]) -> Tensor:
 def check_graphs(columns: GraphColumns) -> None:
     """Reject columns that do not make up graphs."""
     node_ptr, edge_ptr = columns.node_ptr, columns.edge_ptr
-    check_ptr("node_ptr", node_ptr, node_ptr.shape[0] - 1)
-    check_ptr("edge_ptr", edge_ptr, node_ptr.shape[0] - 1)
-    check_index("edge_index", columns.edge_index, edge_ptr, node_ptr)
-    kinds = {"nodes": node_ptr, "edges": edge_ptr, "graphs": torch.arange(node_ptr.shape[0])}
-    for kind, ptr in kinds.items():
-        for name, values in getattr(columns, kind).items():
-            check_column(name, values, int(ptr[-1]), kind)
-    names = [*columns.nodes, *columns.edges, *columns.graphs]
+    graphs = node_ptr.shape[0] - 1
+    check_ptr("node_ptr", node_ptr, graphs)
+    check_ptr("edge_ptr", edge_ptr, graphs)
+    _check_index("edge_index", columns.edge_index, edge_ptr, node_ptr)
+    kinds = {"nodes": node_ptr, "edges": edge_ptr, "graphs": torch.arange(graphs + 1)}
+    given = [
+        (name, values, int(ptr[-1]), kind)
+        for kind, ptr in kinds.items()
+        for name, values in getattr(columns, kind).items()
+    ]
     for index, each in columns.pairs.items():
-        check_ptr(f"pairs of {index}: ptr", each.ptr, node_ptr.shape[0] - 1)
-        check_index(index, each.index, each.ptr, node_ptr)
-        for name, values in each.columns.items():
-            check_column(name, values, int(each.ptr[-1]), "pairs")
-        names += [index, *each.columns]
-    for name in names:
-        if names.count(name) > 1:
+        check_ptr(f"pairs of {index}: ptr", each.ptr, graphs)
+        _check_index(index, each.index, each.ptr, node_ptr)
+        given += [(name, rows, int(each.ptr[-1]), "pairs") for name, rows in each.columns.items()]
+    for name, values, rows, kind in given:
+        if is_pairs(name):
+            raise UserError(f"'{name}' has `index` in its name and must be among the pairs")
+        if values.dim() == 0 or values.shape[0] != rows:
+            raise UserError(
+                f"{name} must have {rows} rows ({kind}), got shape {list(values.shape)}"
+            )
+    names = Counter([*(name for name, *_ in given), *columns.pairs])
+    for name, times in names.items():
+        if not name.isidentifier() or name in TAKEN:
+            raise UserError(
+                f"a column's name must be an identifier and none of {sorted(TAKEN)}, got '{name}'"
+            )
+        if times > 1:
             raise UserError(f"a column must belong to nodes, edges or graphs, got '{name}' twice")
-    check_split(columns.split, node_ptr.shape[0] - 1)
+    split = columns.split
+    if split is not None and (
+        split.shape != (graphs,)
+        or split.is_floating_point()
+        or not set(split.unique().tolist()) <= set(SPLITS.values())
+    ):
+        raise UserError(
+            f"split must hold 0, 1 or 2 for each of {graphs} graphs, "
+            f"got {split.unique().tolist()[:8]} of shape {list(split.shape)}"
+        )
 
 
 def check_ptr(argument: str, ptr: Tensor, graphs: int) -> None:
@@ -329,19 +348,8 @@ def check_ptr(argument: str, ptr: Tensor, graphs: int) -> None:
         raise UserError(f"{argument} must start at 0 and never fall, got {ptr.tolist()[:8]}...")
 
 
-def check_column(name: str, values: Tensor, rows: int, kind: str) -> None:
-    """Reject a column that has another number of rows, or a name that cannot be an attribute."""
-    _check_name(name)
-    if is_pairs(name):
-        raise UserError(f"'{name}' has `index` in its name and must be among the pairs")
-    if values.dim() == 0 or values.shape[0] != rows:
-        raise UserError(f"{name} must have {rows} rows ({kind}), got shape {list(values.shape)}")
-
-
-def check_index(name: str, pairs: Tensor, ptr: Boundaries, node_ptr: Boundaries) -> None:
+def _check_index(name: str, pairs: Tensor, ptr: Boundaries, node_ptr: Boundaries) -> None:
     """Reject pairs with nodes that their graph does not have."""
-    if name != "edge_index":
-        _check_name(name)
     if not is_pairs(name):
         raise UserError(f"the name of pairs must have `index` in it, got '{name}'")
     if pairs.shape != (2, int(ptr[-1])) or pairs.is_floating_point():
@@ -363,23 +371,3 @@ def check_index(name: str, pairs: Tensor, ptr: Boundaries, node_ptr: Boundaries)
             )
 
     for_each_span(ptr, check, "Checking edges")
-
-
-def check_split(split: Tensor | None, graphs: int) -> None:
-    """Reject splits other than 0, 1 and 2, or not one for each graph."""
-    if split is None:
-        return
-    if split.shape != (graphs,) or split.is_floating_point():
-        raise UserError(
-            f"split must hold one integer for each of {graphs} graphs, "
-            f"got {split.dtype} of shape {list(split.shape)}"
-        )
-    if graphs and not 0 <= int(split.min()) <= int(split.max()) < len(SPLITS):
-        raise UserError(f"split must hold 0, 1 or 2, got {split.unique().tolist()[:8]}")
-
-
-def _check_name(name: str) -> None:
-    if not name.isidentifier() or name in TAKEN:
-        raise UserError(
-            f"a column's name must be an identifier and none of {sorted(TAKEN)}, got '{name}'"
-        )

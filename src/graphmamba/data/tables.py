@@ -1,6 +1,6 @@
 """Columns of graphs laid end to end, as they are given and as tables that share rows."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
@@ -72,6 +72,25 @@ class GraphColumns:
 def boundaries(counts: Int[Tensor, " graphs"]) -> Int[Tensor, " boundaries"]:
     """From sizes to where each begins; the last entry is where all end."""
     return functional.pad(counts.long().cumsum(0), (1, 0))
+
+
+def concatenate(parts: Sequence[GraphColumns]) -> GraphColumns:
+    """Lay sets with the same columns end to end; further pairs are left out."""
+
+    def joined(kind: str) -> dict[str, Tensor]:
+        names = getattr(parts[0], kind)
+        return {name: torch.cat([getattr(part, kind)[name] for part in parts]) for name in names}
+
+    splits = [part.split for part in parts if part.split is not None]
+    return GraphColumns(
+        boundaries(torch.cat([part.node_ptr.diff() for part in parts])),
+        boundaries(torch.cat([part.edge_ptr.diff() for part in parts])),
+        torch.cat([part.edge_index for part in parts], dim=1).long(),
+        joined("nodes"),
+        joined("edges"),
+        joined("graphs"),
+        split=torch.cat(splits) if splits else None,
+    )
 
 
 def is_pairs(name: str) -> bool:

@@ -1,10 +1,12 @@
 """`graphmamba study ablation`: what each piece of a model is worth, over several seeds."""
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+import sys
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import product
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from graphmamba.atomic import write_text
 from graphmamba.checks import check_choice
@@ -14,7 +16,7 @@ from graphmamba.data.catalog import CATALOG
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.figures import new_figure
-from graphmamba.ordering.policy import ABLATIONS, OrderPolicy
+from graphmamba.ordering.policy import ABLATIONS
 from graphmamba.parse import numbers_in, words_among
 from graphmamba.studies import report as write
 from graphmamba.studies.results import finished_run
@@ -30,8 +32,6 @@ Make = Callable[[Experiment, Experiment], Experiment]
 TableName = Literal["order", "plus"]
 KEPT = ("bins", "train_samples", "eval_samples", "direction")
 """Entries of an order that all rows share."""
-EXCHANGED = frozenset(field.name for field in fields(OrderPolicy)) - {*KEPT}
-"""Those that a row of orders brings itself."""
 
 
 @dataclass(frozen=True)
@@ -51,34 +51,34 @@ def _with_order(own: Experiment, _paper: Experiment, *, order: str) -> Experimen
     return replace(own, model=replace(own.model, ordering=changed))
 
 
-def _order_row(title: str, order: str, peptides: float, voc: float) -> Row:
-    make = partial(_with_order, order=order)
-    return Row(title, make, {"peptides-func": peptides, "pascalvoc-sp": voc})
+def _with_parts(
+    own: Experiment, paper: Experiment, *, parts: Mapping[str, tuple[str, ...]]
+) -> Experiment:
+    """Take these entries of these parts from the paper's; all of a part where none is named."""
+    changed = {}
+    for part, names in parts.items():
+        theirs = getattr(paper, part)
+        taken = {name: getattr(theirs, name) for name in names}
+        changed[part] = replace(getattr(own, part), **taken) if names else theirs
+    return replace(own, **changed)
 
 
-def _with_model(own: Experiment, paper: Experiment, *, names: tuple[str, ...]) -> Experiment:
-    """Take these entries of the layers from the paper's model."""
-    taken = {name: getattr(paper.model, name) for name in names}
-    return replace(own, model=replace(own.model, **taken))
+def _of_paper(title: str, **parts: tuple[str, ...]) -> Row:
+    return Row(f"the paper's {title}", partial(_with_parts, parts=parts))
 
 
-def _without_dropout(own: Experiment, paper: Experiment) -> Experiment:
-    layers = replace(own.model, dropout=paper.model.dropout)
-    return replace(own, model=layers, head=replace(own.head, dropout=paper.head.dropout))
-
-
-def _of_paper(title: str, *names: str) -> Row:
-    return Row(f"the paper's {title}", partial(_with_model, names=names))
-
-
+PAPER_SETS = ("peptides-func", "pascalvoc-sp")
+PAPER_ORDERS: dict[str, tuple[str, float, float]] = {
+    "none": ("no permutation", 0.6581, 0.3105),
+    "permutation": ("node permutation", 0.6821, 0.4193),
+    "cluster": ("cluster permutation", 0.6769, 0.3802),
+    "eigenvector": ("permutation + eigenvector centrality", 0.6739, 0.3961),
+    "degree": ("permutation + degree", 0.6834, 0.4314),
+}
+"""Title of each order, and the paper's scores on these sets."""
 ORDER_ROWS = {
-    "none": _order_row("no permutation", "none", 0.6581, 0.3105),
-    "permutation": _order_row("node permutation", "permutation", 0.6821, 0.4193),
-    "cluster": _order_row("cluster permutation", "cluster", 0.6769, 0.3802),
-    "eigenvector": _order_row(
-        "permutation + eigenvector centrality", "eigenvector", 0.6739, 0.3961
-    ),
-    "degree": _order_row("permutation + degree", "degree", 0.6834, 0.4314),
+    name: Row(title, partial(_with_order, order=name), dict(zip(PAPER_SETS, scores, strict=True)))
+    for name, (title, *scores) in PAPER_ORDERS.items()
 }
 """The five rows of the paper: what permuting and ranking the nodes is worth."""
 PLUS_ROWS = {
@@ -87,20 +87,15 @@ PLUS_ROWS = {
         "without Mamba (fewer parameters)",
         lambda own, _: replace(own, model=replace(own.model, global_model="none")),
     ),
-    "paper-encoder": Row(
-        "the paper's encoder", lambda own, paper: replace(own, encoder=paper.encoder)
-    ),
-    "paper-order": _of_paper("order", "ordering"),
-    "paper-block": _of_paper("Mamba block", "mamba", "input_norm"),
-    "paper-layer": _of_paper("layer", "local_model", "layer", "residual"),
-    "paper-size": _of_paper("width and depth", "channels", "layers"),
-    "paper-activation": _of_paper("activation", "activation"),
-    "paper-dropout": Row("the paper's dropout", _without_dropout),
-    "paper-head": Row("the paper's head", lambda own, paper: replace(own, head=paper.head)),
-    "paper-recipe": Row(
-        "the paper's training recipe",
-        lambda own, paper: replace(own, optim=paper.optim, train=paper.train),
-    ),
+    "paper-encoder": _of_paper("encoder", encoder=()),
+    "paper-order": _of_paper("order", model=("ordering",)),
+    "paper-block": _of_paper("Mamba block", model=("mamba", "input_norm")),
+    "paper-layer": _of_paper("layer", model=("local_model", "layer", "residual")),
+    "paper-size": _of_paper("width and depth", model=("channels", "layers")),
+    "paper-activation": _of_paper("activation", model=("activation",)),
+    "paper-dropout": _of_paper("dropout", model=("dropout",), head=("dropout",)),
+    "paper-head": _of_paper("head", head=()),
+    "paper-recipe": _of_paper("training recipe", optim=(), train=()),
 }
 """What each piece of `graph-mamba-plus` is worth: in each row one of them is gone, or the paper's
 again."""
@@ -163,67 +158,61 @@ class Entry:
 Table = Sequence[Entry]
 
 
-@dataclass(frozen=True)
-class Ablation:
-    """All runs of the study; each has a folder of its own and is made once."""
+def run_rows(
+    experiments: Mapping[tuple[str, str], Experiment],
+    seeds: Sequence[int],
+    run_dir: Path,
+    options: RunOptions,
+    data_dir: Path | None = None,
+    also: Path | None = None,
+    is_complete: bool = True,
+) -> Iterator[Table]:
+    """Make the runs that are missing; gives the table whenever one is done.
 
-    experiments: Mapping[tuple[str, str], Experiment]
-    """What is trained, by data set and row."""
-    seeds: Sequence[int]
-    run_dir: Path
-    options: RunOptions
-    data_dir: Path | None = None
-    also: Path | None = None
-    """Holds BENCHMARK/MODEL/seed-N; a run there of the same experiment is not made again."""
-    is_complete: bool = True
-    """Whether runs that are missing are made; else they are reported and left out."""
+    Args:
+        experiments: What is trained, by data set and row.
+        seeds: Seeds of each row.
+        run_dir: Gets DATASET/ROW/seed-N.
+        options: How it is trained, but for the seed.
+        data_dir: Where data sets are.
+        also: Holds DATASET/MODEL/seed-N; a run there of the same experiment is not made again.
+        is_complete: Whether runs that are missing are made; else they are told and left out.
+    """
+    opened: dict[tuple[str, str], GraphStore] = {}
+    done: dict[tuple[str, str], Entry] = {}
+    # seed by seed, so that a study that is stopped has all rows of the seeds that it has
+    for seed, (name, experiment) in product(seeds, experiments.items()):
+        benchmark, row = name
+        place = RunDir(run_dir / benchmark / row / f"seed-{seed}")
+        result = finished_run(place, experiment) or _run_elsewhere(also, experiment, seed)
+        is_missing = result is None and not is_complete
+        told = ": no finished run" if is_missing else ""
+        sys.stderr.write(f"{benchmark}, {ROWS[row].title}, seed {seed}{told}\n")
+        if is_missing:
+            continue
+        if result is None:
+            if name not in opened:
+                opened[name] = open_data(experiment, data_dir)[1]
+            own, goes_on = replace(options, seed=seed), place.config.exists()
+            result = fit(experiment, opened[name], own, place.path, resume=goes_on, progress=False)
+        if not result.is_done:
+            raise UserError(
+                f"stopped by {result.stop_reason} in '{result.run_dir}': the same command resumes"
+            )
+        before = done.get(name, Entry(*name, ()))
+        done[name] = replace(before, runs=(*before.runs, result))
+        # in the order of the experiments: the first seeds may be missing in some rows
+        yield [done[each] for each in experiments if each in done]
 
-    def run(self, tell: Callable[[str], object], measured: Callable[[Table], object]) -> Table:
-        """Make the runs that are missing; `measured` gets the table whenever a run is done."""
-        opened: dict[tuple[str, str], GraphStore] = {}
-        done: dict[tuple[str, str], Entry] = {}
-        table: Table = []
-        # seed by seed, so that a study that is stopped has all rows of the seeds that it has
-        for seed in self.seeds:
-            for name, experiment in self.experiments.items():
-                benchmark, row = name
-                place = RunDir(self.run_dir / benchmark / row / f"seed-{seed}")
-                result = self._finished(place, experiment, seed)
-                is_missing = result is None and not self.is_complete
-                told = ": no finished run" if is_missing else ""
-                tell(f"{benchmark}, {ROWS[row].title}, seed {seed}{told}")
-                if is_missing:
-                    continue
-                if result is None:
-                    if name not in opened:
-                        opened[name] = open_data(experiment, self.data_dir)[1]
-                    options, goes_on = replace(self.options, seed=seed), place.config.exists()
-                    result = fit(
-                        experiment, opened[name], options, place.path, resume=goes_on,
-                        progress=False,
-                    )  # fmt: skip
-                if not result.is_done:
-                    raise UserError(
-                        f"stopped by {result.stop_reason} in '{result.run_dir}': "
-                        "the same command resumes"
-                    )
-                before = done.get(name, Entry(*name, ()))
-                done[name] = replace(before, runs=(*before.runs, result))
-                # in the order of the experiments: the first seeds may be missing in some rows
-                table = [done[each] for each in self.experiments if each in done]
-                measured(table)
-        return table
 
-    def _finished(self, place: RunDir, experiment: Experiment, seed: int) -> RunResult | None:
-        """Read a run that came to its end, from its own folder or from another's."""
-        found = finished_run(place, experiment)
-        if found or self.also is None:
-            return found
-        for config in sorted((self.also / experiment.dataset).glob(f"*/seed-{seed}/config.yaml")):
-            run = RunDir(config.parent)
-            if read_config(run.path).experiment == experiment and (found := run.done()):
-                return found
-        return None
+def _run_elsewhere(also: Path | None, experiment: Experiment, seed: int) -> RunResult | None:
+    """Read a finished run of this experiment from another directory."""
+    found = also.glob(f"{experiment.dataset}/*/seed-{seed}/config.yaml") if also else ()
+    for config in sorted(found):
+        run = RunDir(config.parent)
+        if read_config(run.path).experiment == experiment and (result := run.done()):
+            return result
+    return None
 
 
 def ablation(
@@ -257,48 +246,38 @@ def ablation(
         options: See below.
         overrides: See below; they apply to all rows.
     """
-    from rich.console import Console
-
+    sets = words_among(datasets, CATALOG, "datasets")
+    check_choice("table", table, tuple(TABLES))
     if "seed" in options:
         raise UserError(f"seeds must be given in the place of seed, got {options['seed']!r}")
     for name, value in overrides.items():
-        if name == "dataset" or name.startswith("data."):
-            raise UserError(f"datasets must name the data sets, got {name}={value!r}")
-        if table == "order" and name.removeprefix("model.ordering.") in EXCHANGED:
-            raise UserError(f"the rows of the table are the orders, got {name}={value!r}")
-    sets = words_among(datasets, CATALOG, "datasets")
-    check_choice("table", table, tuple(TABLES))
+        group, _, entry = name.rpartition(".")
+        is_order = table == "order" and group == "model.ordering" and entry not in KEPT
+        if name == "dataset" or group == "data" or is_order:
+            raise UserError(f"datasets and rows of the table decide {name}, got {value!r}")
     experiments = {
         (name, row): experiment
         for name in sets
         for row, experiment in row_experiments(name, table, overrides).items()
     }
-    study = Ablation(
-        experiments,
-        seeds=numbers_in(seeds, "seeds"),
-        run_dir=run_dir,
-        options=RunOptions.of(dict(options), "options"),
-        data_dir=data_dir,
-        also=also,
-        is_complete=not report,
-    )
-    place = out or run_dir
-    found = study.run(Console(stderr=True).print, lambda done: write_ablation(done, place))
+    given = RunOptions.of(dict(options), "options")
+    place, found = out or run_dir, list[Entry]()
+    for rows in run_rows(
+        experiments, numbers_in(seeds, "seeds"), run_dir, given, data_dir, also, not report
+    ):
+        found = [*rows]
+        write_ablation(found, place)
     if not found:
         raise UserError(f"run_dir must hold finished runs for a report, and '{run_dir}' has none")
     for name in sets:
-        write.page().print(ablation_table(name, found))
+        own = [entry for entry in found if entry.benchmark == name]
+        metric = metric_title(own[0].runs[0].metric) if own else ""
+        title = f"{CATALOG[name].title}, test {metric}"
+        write.page().print(write.table(title, COLUMNS, map(_texts, own)))
     say(f"Files: {place}")
 
 
 COLUMNS = ("model", "seeds", "mean", "std", "lowest", "highest", "paper, 1 run")
-
-
-def ablation_table(benchmark: str, entries: Table) -> Any:
-    """Show mean, deviation and range over the seeds beside what the paper has."""
-    own = [entry for entry in entries if entry.benchmark == benchmark]
-    metric = metric_title(own[0].runs[0].metric) if own else ""
-    return write.table(f"{CATALOG[benchmark].title}, test {metric}", COLUMNS, map(_texts, own))
 
 
 def _texts(entry: Entry) -> list[str]:

@@ -1,11 +1,13 @@
 """What a model needs for its batches: operations, memory and time of a training step."""
 
+import gc
 import math
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+import weakref
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import chain
 from pathlib import Path
 from statistics import median
@@ -13,10 +15,11 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import subgraph
 
-from graphmamba.checks import check_least
 from graphmamba.data.batch import topology_of
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.datasets.sources import SOURCES, open_benchmark, place_of
@@ -25,14 +28,134 @@ from graphmamba.data.from_pyg import columns_of
 from graphmamba.data.store import GraphStore
 from graphmamba.data.transforms.degree_profile import degree_profiles
 from graphmamba.data.transforms.precompute import Precompute, add_precomputed
-from graphmamba.errors import UserError
 from graphmamba.studies.flops import BatchSize, Flops, Form, count_flops, forward_flops
-from graphmamba.studies.memory import MEASURES, OUT_OF_MEMORY, peak_bytes, release
 from graphmamba.training.experiment import Experiment
 from graphmamba.training.losses import LOSSES, target_of
 
-OUT = "OOM"
-"""What stands in a table where memory ran out."""
+MEASURES = {
+    "cuda": "torch.cuda.max_memory_allocated",
+    "cpu": "live tensor storage",
+}
+"""What the peak is, by the kind of device; model and batch are in it, and nothing else that was
+there before the step. On a CPU it is the bytes of all tensors alive at the same time: the same on
+every machine, but blind to what an operator takes for itself while it runs."""
+GRANULE = 512
+"""Bytes that PyTorch's allocator of a GPU rounds up to."""
+
+
+class OverCapError(MemoryError):
+    """More live tensors than the cap allows, on a device that does not enforce it by itself."""
+
+
+OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
+"""How running out of memory, or over the cap, looks from outside."""
+
+
+# Memory: the most that a step holds at once, of the GPU, or of all tensors on a CPU.
+
+
+@contextmanager
+def capped(device: torch.device, cap: int) -> Iterator[None]:
+    """Have a GPU reject to allocate more than the cap; on a CPU `peak_bytes` looks after it."""
+    if device.type != "cuda":
+        yield
+        return
+    whole = torch.cuda.get_device_properties(device).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(1.0, cap / whole))
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(1.0)
+
+
+def release(device: torch.device) -> None:
+    """Give back what nobody refers to any more, as after running out of memory."""
+    gc.collect()
+    # What a backward pass that broke off had still to do waits in autograd's queue, with its graph,
+    # for the next pass on this device, which drops it first.
+    torch.zeros((), device=device, requires_grad=True).neg().backward()
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+        torch.cuda.empty_cache()
+
+
+def peak_bytes(
+    step: Callable[[], object],
+    device: torch.device,
+    resident: Iterable[Tensor] = (),
+    cap: int | None = None,
+) -> int:
+    """Run a step and return the most memory that was held at once, as `MEASURES` says.
+
+    Args:
+        step: What is measured.
+        device: Where it runs.
+        resident: Tensors that are there before the step and stay. What else is there, such as
+            other batches, is not in the peak.
+        cap: Bytes beyond which a step on a CPU is stopped by an `OverCapError`.
+    """
+    if device.type == "cuda":
+        release(device)
+        storages = {each.untyped_storage().data_ptr(): each.untyped_storage() for each in resident}
+        own = sum(-(-each.nbytes() // GRANULE) * GRANULE for each in storages.values())
+        others = torch.cuda.memory_allocated(device) - own
+        torch.cuda.reset_peak_memory_stats(device)
+        step()
+        torch.cuda.synchronize(device)
+        return torch.cuda.max_memory_allocated(device) - max(0, others)
+    live = LiveStorage(cap)
+    for tensor in resident:
+        live.follow(tensor)
+    with live:
+        step()
+    return live.peak
+
+
+class LiveStorage(TorchDispatchMode):
+    """Follows the bytes of all tensors that operators return, until the last view of them dies.
+
+    Args:
+        cap: Bytes beyond which an operator raises; None for no end.
+    """
+
+    def __init__(self, cap: int | None = None) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.now, self.peak, self.cap = 0, 0, cap
+        self._known: set[int] = set()
+
+    def follow(self, tensor: Tensor) -> None:
+        """Count a tensor's storage, once, as long as it lives."""
+        storage = tensor.untyped_storage()
+        key, size = storage.data_ptr(), storage.nbytes()
+        if key in self._known or not size:
+            return
+        self._known.add(key)
+        self.now += size
+        self.peak = max(self.peak, self.now)
+        weakref.finalize(storage, self._forget, key, size)
+
+    def _forget(self, key: int, size: int) -> None:
+        self._known.discard(key)
+        self.now -= size
+
+    def __torch_dispatch__(
+        self,
+        func: Any,
+        types: Any,
+        args: tuple[Any, ...] = (),
+        kwargs: Mapping[str, Any] | None = None,
+    ) -> Any:
+        """Run the operator and count what it returns."""
+        out = func(*args, **(kwargs or {}))
+        for value in tree_leaves(out):
+            if isinstance(value, Tensor):
+                self.follow(value)
+        if self.cap is not None and self.now > self.cap:
+            raise OverCapError(f"{self.now:,} bytes are more than the cap of {self.cap:,}")
+        return out
+
+
+# A training step of one model.
 
 
 @dataclass(frozen=True)
@@ -69,52 +192,27 @@ class Cost:
         return None if self.peak_bytes is None else self.peak_bytes / self.batch_size
 
 
-class PrecomputedGraphs:
-    """Graphs with what models read of them, computed once for all that read the same.
-
-    Args:
-        graphs: The graphs.
-        seed: What expander graphs are drawn from.
-    """
-
-    def __init__(self, graphs: Sequence[Data], seed: int = 0) -> None:
-        self._graphs, self._seed = graphs, seed
-        self._stores: dict[Precompute, GraphStore] = {}
-
-    def store(self, asked: Precompute) -> GraphStore:
-        """Return the graphs with just these columns."""
-        if asked not in self._stores:
-            asked_by_seed = replace(asked, seed=self._seed)
-            self._stores[asked] = GraphStore(
-                add_precomputed(columns_of(self._graphs), asked_by_seed)
-            )
-        return self._stores[asked]
-
-
 class Subject:
     """A model with graphs that carry what it reads, ready to be trained on any of them.
 
     Args:
         experiment: Which model, and its loss.
-        graphs: Graphs to make batches of.
+        store_of: Gives the graphs with the columns that a model asks for.
         device: Where it runs.
-        seed: What its weights are drawn from.
     """
 
     def __init__(
-        self, experiment: Experiment, graphs: PrecomputedGraphs, device: torch.device, seed: int = 0
+        self,
+        experiment: Experiment,
+        store_of: Callable[[Precompute], GraphStore],
+        device: torch.device,
     ) -> None:
-        torch.manual_seed(seed)
+        torch.manual_seed(0)
         self.device, self.task = device, experiment.dataset_info.task
         self.loss = LOSSES[experiment.loss]
-        self.model = experiment.build(seed).to(device).train()
+        self.model = experiment.build(0).to(device).train()
         self.optimizer = torch.optim.AdamW(self.model.parameters())
-        self.store = graphs.store(self.model.precompute).to(device)
-
-    @property
-    def parameters(self) -> int:
-        """Numbers that are learned."""
-        return sum(parameter.numel() for parameter in self.model.parameters())
+        self.store = store_of(self.model.precompute).to(device)
 
     def batch(self, first: int, size: int) -> Batch:
         """Take `size` graphs from the `first` on, beginning again at the end."""
@@ -174,7 +272,7 @@ def measure_cost(
         subject: Model and graphs.
         batch_size: Graphs of a batch.
         batches: Number of batches.
-        cap: Bytes that a step may take on a CPU; on a GPU see `memory.capped`.
+        cap: Bytes that a step may take on a CPU; on a GPU see `capped`.
         repeats: Steps that are timed with each batch.
     """
     made = [subject.batch(number * batch_size, batch_size) for number in range(batches)]
@@ -197,7 +295,7 @@ def measure_cost(
         subject.forget()
     here = flops("here")
     return Cost(
-        parameters=subject.parameters,
+        parameters=sum(parameter.numel() for parameter in subject.model.parameters()),
         batch_size=batch_size,
         batches=batches,
         nodes=sum(size.nodes for size in sizes) / graphs,
@@ -228,7 +326,6 @@ class LargestBatch:
 
 def largest_batch(subject: Subject, limit: int, cap: int | None = None) -> LargestBatch:
     """Double the batch until memory runs out or the limit is reached."""
-    check_least("limit", limit, 1)
     best, size = LargestBatch(0, None, False), 1
     with suppress(*OUT_OF_MEMORY):
         while size <= limit:
@@ -239,23 +336,18 @@ def largest_batch(subject: Subject, limit: int, cap: int | None = None) -> Large
     return best
 
 
-@dataclass(frozen=True)
-class Spread:
-    """How the sizes of a set's graphs are spread about their mean: log-normal, with an end."""
-
-    deviation: float
-    """Of the logarithm."""
-    largest: int
+# Graphs of a data set, or of its kind.
 
 
 SPREADS = {
-    "malnet-tiny": Spread(0.9, 5_000),
-    "peptides-func": Spread(0.5, 444),
-    "pascalvoc-sp": Spread(0.03, 500),
-    "pcqm-contact": Spread(0.2, 53),
-    "cluster": Spread(0.2, 190),
+    "malnet-tiny": (0.9, 5_000),
+    "peptides-func": (0.5, 444),
+    "pascalvoc-sp": (0.03, 500),
+    "pcqm-contact": (0.2, 53),
+    "cluster": (0.2, 190),
 }
-"""Sets that graphs can be generated for."""
+"""How the sizes of the graphs that stand for a data set are spread about its mean: the deviation
+of their logarithm, and the largest."""
 ALWAYS_GENERATED = {"pcqm-contact"}
 """Its labelled pairs are drawn again for every epoch; here the size of the graphs is what
 counts."""
@@ -268,14 +360,10 @@ class StudyGraphs:
     graphs: list[Data]
     source: str
 
-    def subsampled(self, fraction: float) -> list[Data]:
-        """Keep a share of each graph's nodes, as `subsample` does."""
-        generator = torch.Generator().manual_seed(0)
-        return [subsample(graph, fraction, generator) for graph in self.graphs]
 
-
+@cache
 def study_graphs(
-    name: str, count: int, data_dir: Path | None = None, seed: int = 0, scale: float = 1.0
+    name: str, count: int, data_dir: Path | None = None, scale: float = 1.0
 ) -> StudyGraphs:
     """Choose training graphs of a benchmark at random, or make up graphs of its kind and size.
 
@@ -283,47 +371,49 @@ def study_graphs(
         name: The benchmark, one of `SPREADS`.
         count: Number of graphs.
         data_dir: Where sets are kept; None for the default place.
-        seed: Of the choice and of what is drawn.
         scale: Size of the graphs over the benchmark's own; any but 1 is always made up.
     """
-    check_least("count", count, 1)
-    if name not in SPREADS:
-        raise UserError(f"name must be one of {', '.join(SPREADS)}, got {name!r}")
     if scale == 1 and name not in ALWAYS_GENERATED:
         if place_of(name, data_dir, 0).exists():
-            return _chosen(open_benchmark(name, data_dir, 0), count, seed)
+            return _chosen(open_benchmark(name, data_dir, 0), count)
         draw = SOURCES[name].generate
         if draw is not None:
-            return _chosen(GraphStore(draw((count, 1, 1), seed)), count, seed)
-    sizes = draw_sizes(name, count, seed, scale)
-    graphs = sized_graphs(CATALOG[name], sizes, seed)
+            return _chosen(GraphStore(draw((count, 1, 1), 0)), count)
+    graphs = sized_graphs(CATALOG[name], draw_sizes(name, count, scale), 0)
     shrunk = "" if scale == 1 else f", {scale:g} times as large"
     return StudyGraphs(graphs, f"generated like {CATALOG[name].title}{shrunk}")
 
 
-def draw_sizes(name: str, count: int, seed: int = 0, scale: float = 1.0) -> list[int]:
+def draw_sizes(name: str, count: int, scale: float = 1.0) -> list[int]:
     """Draw numbers of nodes whose mean and spread are about those of a benchmark."""
-    spread, generator = SPREADS[name], torch.Generator().manual_seed(seed)
-    mean = math.log(scale * CATALOG[name].mean_nodes) - spread.deviation**2 / 2
-    drawn = torch.randn(count, generator=generator) * spread.deviation + mean
-    largest = max(2, int(scale * spread.largest))
-    return drawn.exp().round().clamp(2, largest).long().tolist()
+    (deviation, largest), generator = SPREADS[name], torch.Generator().manual_seed(0)
+    mean = math.log(scale * CATALOG[name].mean_nodes) - deviation**2 / 2
+    drawn = torch.randn(count, generator=generator) * deviation + mean
+    return drawn.exp().round().clamp(2, max(2, int(scale * largest))).long().tolist()
 
 
-def _chosen(store: GraphStore, count: int, seed: int) -> StudyGraphs:
+def _chosen(store: GraphStore, count: int) -> StudyGraphs:
     training = store.split_ids("train")
-    generator = torch.Generator().manual_seed(seed)
-    order = torch.randperm(len(training), generator=generator)
+    order = torch.randperm(len(training), generator=torch.Generator().manual_seed(0))
     # a small set is gone through again
     ids = training[order[torch.arange(count) % len(training)]]
-    return StudyGraphs([_with_features(store[int(each)]) for each in ids], store.source)
+    graphs = [store[int(each)] for each in ids]
+    for graph in graphs:
+        # graphs without features have their local degree profile, that of the whole graph
+        if graph.x is None:
+            graph.x = degree_profiles(columns_of([graph]))
+    return StudyGraphs(graphs, store.source)
 
 
-def _with_features(graph: Data) -> Data:
-    """Graphs without features have their local degree profile, that of the whole graph."""
-    if graph.x is None:
-        graph.x = degree_profiles(columns_of([graph]))
-    return graph
+@cache
+def study_store(
+    name: str, count: int, data_dir: Path | None, scale: float, fraction: float, asked: Precompute
+) -> GraphStore:
+    """The same graphs with a share of their nodes, and the columns that a model asks for."""
+    generator = torch.Generator().manual_seed(0)
+    graphs = study_graphs(name, count, data_dir, scale).graphs
+    kept = [subsample(graph, fraction, generator) for graph in graphs]
+    return GraphStore(add_precomputed(columns_of(kept), replace(asked, seed=0)))
 
 
 def subsample(graph: Data, fraction: float, generator: torch.Generator) -> Data:

@@ -3,35 +3,50 @@
 import json
 import math
 import os
-from collections.abc import Callable, Iterator, Mapping
+import re
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from pathlib import Path
-from typing import Literal, NamedTuple, get_args
+from typing import Any, Literal
 
 import torch
+from rich.console import Console
+from rich.text import Text
 
 from graphmamba.checks import check_least
+from graphmamba.data.catalog import CATALOG
 from graphmamba.environment import describe, resolve_device
 from graphmamba.errors import UserError
+from graphmamba.figures import new_figure
 from graphmamba.parse import parse
 from graphmamba.studies.cost import (
     Cost,
     LargestBatch,
-    PrecomputedGraphs,
-    StudyGraphs,
     Subject,
+    capped,
     largest_batch,
     measure_cost,
+    release,
     study_graphs,
+    study_store,
 )
-from graphmamba.studies.memory import capped, parse_bytes, released_bytes, settled
-from graphmamba.studies.report import page
+from graphmamba.studies.report import (
+    COLOURS,
+    INK,
+    QUIET,
+    page,
+    save_figure,
+    table,
+    write_csv,
+    write_json,
+)
 from graphmamba.training.distributed import rounded_products
 from graphmamba.training.experiment import Experiment, RunOptions, load_experiment
 from graphmamba.training.stop import StopSignals
 
 Figure = Literal["fractions", "models", "batches"]
-"""Tables of the study, the most telling first."""
+"""Tables of the study."""
 Sizing = Literal["published", "matched"]
 """`published`: each model's own config; `matched`: Graph-Mamba's config with the global model
 exchanged, so that width and depth are the same. The published baselines differ in both."""
@@ -53,10 +68,13 @@ FIRST_FIGURE = (OURS, "gps-transformer")
 FIRST_SET = "malnet-tiny"
 PAPER_BATCH = 256
 """Whole MalNet-Tiny graphs that the paper says fit into 24 GB with Graph-Mamba."""
+OUT = "OOM"
+"""What stands in a table where memory ran out."""
 FILE = "efficiency.json"
 """Holds all rows; from it a study goes on."""
 MAY_DIFFER = {"date", "platform", "cores"}
 """What of the environment no number of the study follows from."""
+UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 
 @dataclass(frozen=True)
@@ -91,44 +109,9 @@ QUICK = Plan(
 """Small graphs and few of them: a minute on a laptop."""
 
 
-class Claim(NamedTuple):
-    """What the paper says Graph-Mamba saves: shares of a baseline's memory and operations."""
-
-    benchmark: str
-    baseline: str
-    memory: float
-    flops: float
-
-
-CLAIMS = (
-    Claim("peptides-func", "gps-transformer", memory=0.74, flops=0.66),
-    Claim("peptides-func", "exphormer", memory=0.40, flops=0.40),
-)
-
-
-def experiment_of(benchmark: str, model: str, sizing: Sizing) -> Experiment:
-    """Make the experiment of a model, as published or as wide and deep as Graph-Mamba."""
-    own = load_experiment(f"{benchmark}/{model}")
-    if sizing == "published":
-        return own
-    base = load_experiment(f"{benchmark}/{OURS}")
-    # Performer's published heads are as wide as if the model were far larger.
-    attention = replace(own.model.attention, head_width=None)
-    return replace(
-        base, model=replace(base.model, global_model=own.model.global_model, attention=attention)
-    )
-
-
-def is_the_same_work(one: Experiment, other: Experiment) -> bool:
-    """Tell whether a step of both costs the same.
-
-    `optim` and `train` only say how they are trained, and Mamba alone reads how nodes are ordered.
-    """
-    model = one.model
-    if model.global_model != "mamba":
-        same = other.model
-        model = replace(model, ordering=same.ordering, mamba=same.mamba, input_norm=same.input_norm)
-    return replace(one, model=model, optim=other.optim, train=other.train) == other
+CLAIMED_SET = "peptides-func"
+CLAIMS = {"gps-transformer": (0.74, 0.66), "exphormer": (0.40, 0.40)}
+"""What the paper says Graph-Mamba saves: shares of a baseline's memory and operations."""
 
 
 @dataclass(frozen=True)
@@ -147,13 +130,28 @@ class Cell:
                  "batches": f"{self.model} largest batch"}  # fmt: skip
         return f"{self.benchmark} {about[self.figure]}"
 
+    @property
+    def names(self) -> dict[str, object]:
+        """Entries that a row of its table has in the files."""
+        return {name: getattr(self, name) for name in NAMES[self.figure]}
+
+    def experiment(self) -> Experiment:
+        """The model's own experiment, or Graph-Mamba's with the global model exchanged."""
+        own = load_experiment(f"{self.benchmark}/{self.model}")
+        if self.sizing == "published":
+            return own
+        base = load_experiment(f"{self.benchmark}/{OURS}")
+        # Performer's published heads are as wide as if the model were far larger.
+        attention = replace(own.model.attention, head_width=None)
+        model = replace(base.model, global_model=own.model.global_model, attention=attention)
+        return replace(base, model=model)
+
 
 NAMES: dict[Figure, tuple[str, ...]] = {
     "fractions": ("model", "fraction"),
     "batches": ("model",),
     "models": ("benchmark", "model", "sizing"),
 }
-"""Entries of a cell that a row of its table has in the files."""
 
 
 def cells(plan: Plan) -> list[Cell]:
@@ -187,20 +185,31 @@ class Row:
 
     def content(self) -> dict[str, object]:
         """As JSON has it, in the list of its figure."""
-        found = "largest" if isinstance(self.found, LargestBatch) else "cost"
-        names = {name: getattr(self.cell, name) for name in NAMES[self.cell.figure]}
-        rest = {"source": self.source, found: asdict(self.found), "held_bytes": self.held_bytes}
-        return names | rest
+        kind = "largest" if isinstance(self.found, LargestBatch) else "cost"
+        rest = {"source": self.source, kind: asdict(self.found), "held_bytes": self.held_bytes}
+        return self.cell.names | rest
+
+    def columns(self) -> dict[str, object]:
+        """As CSV has it; where memory ran out it says so."""
+        found = self.found
+        if isinstance(found, LargestBatch):
+            ended = "the search's limit" if found.is_limit else OUT
+            sizes = {"largest_batch": found.batch_size, "peak_bytes": found.peak_bytes}
+            measured: dict[str, object] = {**sizes, "ended_by": ended}
+        else:
+            measured = asdict(found) | {"bytes_per_graph": found.bytes_per_graph}
+        shown = {name: OUT if value is None else value for name, value in measured.items()}
+        return self.cell.names | shown | {"held_bytes": self.held_bytes, "source": self.source}
 
 
-@dataclass(frozen=True)
+@dataclass
 class Findings:
     """All that was measured."""
 
     plan: Plan
     memory_cap: int
     environment: Mapping[str, object]
-    rows: Mapping[Cell, Row] = field(default_factory=dict)
+    rows: dict[Cell, Row] = field(default_factory=dict)
 
     def of(self, figure: Figure) -> list[Row]:
         """Rows of one table, in the order of the plan."""
@@ -212,14 +221,22 @@ class Findings:
         rows = self.of(figure)
         return [(row.cell, row.found) for row in rows if isinstance(row.found, Cost)]
 
+    def largest(self) -> list[tuple[str, LargestBatch]]:
+        """The largest batch of each model."""
+        rows = ((row.cell.model, row.found) for row in self.of("batches"))
+        return [(model, found) for model, found in rows if isinstance(found, LargestBatch)]
+
+    def missing(self) -> list[Cell]:
+        """What was not measured yet."""
+        return [cell for cell in cells(self.plan) if cell not in self.rows]
+
     def content(self) -> dict[str, object]:
         """All of it, as JSON can write it."""
-        figures: tuple[Figure, ...] = ("fractions", "batches", "models")
         return {
             "plan": asdict(self.plan),
             "memory_cap": self.memory_cap,
             "environment": dict(self.environment),
-            **{figure: [row.content() for row in self.of(figure)] for figure in figures},
+            **{figure: [row.content() for row in self.of(figure)] for figure in NAMES},
         }
 
 
@@ -233,24 +250,9 @@ def read_findings(folder: Path, begun: Findings) -> Findings:
     path = folder / FILE
     if not path.exists():
         return begun
-    rows: dict[Cell, Row] = {}
-    where = f"'{path}'"
-    try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-        for figure in get_args(Figure):
-            for row in content[figure]:
-                names = {name: row[name] for name in NAMES[figure]}
-                cell = parse(Cell, {"figure": figure, "benchmark": FIRST_SET, **names}, where)
-                found: Cost | LargestBatch
-                if figure == "batches":
-                    found = parse(LargestBatch, row["largest"], where)
-                else:
-                    found = parse(Cost, row["cost"], where)
-                rows[cell] = Row(cell, row["source"], found, row.get("held_bytes", 0))
-        there = asdict(parse(Plan, content["plan"], f"{where}: plan"))
-        there |= {"memory_cap": content["memory_cap"], **content["environment"]}
-    except (ValueError, TypeError, KeyError, AttributeError) as error:
-        raise UserError(f"{where} must be a file of this study: {error}") from error
+    content = json.loads(path.read_text(encoding="utf-8"))
+    there = asdict(parse(Plan, content["plan"], f"'{path}': plan"))
+    there |= {"memory_cap": content["memory_cap"], **content["environment"]}
     here = {**asdict(begun.plan), "memory_cap": begun.memory_cap, **begun.environment}
     for name, value in here.items():
         if there.get(name) != value and name not in MAY_DIFFER:
@@ -258,63 +260,43 @@ def read_findings(folder: Path, begun: Findings) -> Findings:
                 f"out_dir must hold a study with {name} {value!r}, and '{folder}' holds one with "
                 f"{there.get(name)!r}: name another out_dir"
             )
+    rows: dict[Cell, Row] = {}
+    for figure, names in NAMES.items():
+        for row in content[figure]:
+            cell = Cell(figure, **({"benchmark": FIRST_SET} | {name: row[name] for name in names}))
+            found = LargestBatch(**row["largest"]) if "largest" in row else Cost(**row["cost"])
+            rows[cell] = Row(cell, row["source"], found, row.get("held_bytes", 0))
     return replace(begun, environment=content["environment"], rows=rows)
 
 
-class Bench:
-    """Where and on what is measured; graphs are chosen once for all cells that share them.
+def measure(
+    cell: Cell, plan: Plan, device: torch.device, memory_cap: int, data_dir: Path | None = None
+) -> Row:
+    """Make one measurement; running out of memory is an outcome as well."""
+    release(device)
+    held = torch.cuda.memory_allocated(device) if device.type == "cuda" else 0
+    size = plan.batch_size
+    if cell.figure == "models":
+        # as Graph-Mamba is trained
+        size = load_experiment(f"{cell.benchmark}/{OURS}").train.batch_size
+        size = min(size, plan.largest_batch_size or size)
+    graphs = cell.benchmark, size * plan.batches, data_dir, plan.scale
+    subject = Subject(cell.experiment(), partial(study_store, *graphs, cell.fraction), device)
+    found: Cost | LargestBatch
+    if cell.figure == "batches":
+        found = largest_batch(subject, plan.largest, memory_cap)
+    else:
+        found = measure_cost(subject, size, plan.batches, memory_cap, plan.repeats)
+    return Row(cell, study_graphs(*graphs).source, found, held)
 
-    Args:
-        plan: How much is measured.
-        device: Where.
-        memory_cap: Bytes that a step may take.
-        data_dir: Where data sets are; None for the default place.
-    """
 
-    def __init__(
-        self, plan: Plan, device: torch.device, memory_cap: int, data_dir: Path | None = None
-    ) -> None:
-        self.plan, self.device, self.memory_cap, self.data_dir = plan, device, memory_cap, data_dir
-        self._graphs: dict[tuple[str, int], StudyGraphs] = {}
-        self._precomputed: dict[tuple[str, int, float], PrecomputedGraphs] = {}
-
-    def measure(self, cell: Cell) -> Row:
-        """Make one measurement; running out of memory is an outcome as well.
-
-        Raises:
-            HeldMemoryError: Memory of earlier measurements is not given back.
-        """
-        source, held = self.source(cell), released_bytes(self.device)
-        size, plan, cap = self._batch_size(cell), self.plan, self.memory_cap
-        key = cell.benchmark, size, cell.fraction
-        if key not in self._precomputed:
-            chosen = self._graphs[cell.benchmark, size].subsampled(cell.fraction)
-            self._precomputed[key] = PrecomputedGraphs(chosen)
-        experiment = experiment_of(cell.benchmark, cell.model, cell.sizing)
-        subject = Subject(experiment, self._precomputed[key], self.device)
-        found: Cost | LargestBatch
-        if cell.figure == "batches":
-            found = largest_batch(subject, plan.largest, cap)
-        else:
-            found = measure_cost(subject, size, plan.batches, cap, plan.repeats)
-        return Row(cell, source, found, held)
-
-    def source(self, cell: Cell) -> str:
-        """Say where the graphs of a cell come from."""
-        key = cell.benchmark, self._batch_size(cell)
-        if key not in self._graphs:
-            count = key[1] * self.plan.batches
-            self._graphs[key] = study_graphs(
-                cell.benchmark, count, self.data_dir, scale=self.plan.scale
-            )
-        return self._graphs[key].source
-
-    def _batch_size(self, cell: Cell) -> int:
-        """That of the plan in the first figure, that of Graph-Mamba's recipe in the second."""
-        if cell.figure != "models":
-            return self.plan.batch_size
-        size = experiment_of(cell.benchmark, OURS, "published").train.batch_size
-        return min(size, self.plan.largest_batch_size or size)
+def parse_bytes(argument: str, text: str) -> int:
+    """Read a size such as 24GB or 512MiB."""
+    found = re.fullmatch(r"([0-9]+(?:\.[0-9]+)?) ?([A-Za-z]+)", text.strip())
+    unit = found.group(2).upper() if found else ""
+    if found is None or unit not in UNITS or not float(found.group(1)):
+        raise UserError(f"{argument} must be a size such as 24GB or 512MiB, got {text!r}")
+    return int(float(found.group(1)) * UNITS[unit])
 
 
 def efficiency(
@@ -338,92 +320,235 @@ def efficiency(
         data_dir: Directory of data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
         max_time: Start no further measurement after this many seconds.
     """
-    from rich.console import Console
-
-    from graphmamba.studies.efficiency_report import print_findings, write_findings, write_rows
-
     check_least("max_time", max_time, 0)
-    if out_dir.exists() and not out_dir.is_dir():
-        raise UserError(f"out_dir must be a directory, got the file '{out_dir}'")
-    where = resolve_device(device)
+    where, plan = resolve_device(device), QUICK if quick else FULL
     cap = parse_bytes("memory_cap", memory_cap)
     if where.type == "cpu":
         # a GPU rejects by itself; a study on a CPU stays within half of the machine's memory
         cap = min(cap, os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") // 2)
-    bench = Bench(QUICK if quick else FULL, where, cap, data_dir)
-    findings = read_findings(out_dir, Findings(bench.plan, cap, describe(where)))
+    findings = read_findings(out_dir, Findings(plan, cap, describe(where)))
     with (
         StopSignals(max_time, math.inf) as stops,
         Console(stderr=True).status("measuring") as status,
-    ):
-        for found in run(bench, findings, status.update, stops):
-            # whatever ends the study later, what there is stays
-            write_rows(found, out_dir)
-            findings = found
-    write_findings(findings, out_dir)
-    print_findings(findings, out_dir, page(), missing_in(findings))
-
-
-def missing_in(findings: Findings) -> list[Cell]:
-    """List what was not measured yet so that a study that is cut off has the best of it.
-
-    Whole MalNet-Tiny graphs and ever smaller shares of them, then the sets that the paper makes
-    claims about, the others, and the largest batches, which take longest.
-    """
-    claimed = {claim.benchmark for claim in CLAIMS}
-
-    def rank(cell: Cell) -> tuple[int, float, bool]:
-        return get_args(Figure).index(cell.figure), -cell.fraction, cell.benchmark not in claimed
-
-    missing = (cell for cell in cells(findings.plan) if cell not in findings.rows)
-    return sorted(missing, key=rank)
-
-
-def run(
-    bench: Bench,
-    begun: Findings,
-    tell: Callable[[str], object],
-    stops: StopSignals | None = None,
-) -> Iterator[Findings]:
-    """Measure all rows that are missing, telling each; yields what there is after each of them.
-
-    Args:
-        bench: Where and on what is measured.
-        begun: What there is already.
-        tell: Gets a line for each row.
-        stops: Says when to begin no further row; None goes on to the end.
-    """
-    with (
-        settled(),
         # as training does unless it is asked not to
-        rounded_products(bench.device, RunOptions().tf32),
-        capped(bench.device, bench.memory_cap),
+        rounded_products(where, RunOptions().tf32),
+        capped(where, cap),
     ):
-        for cell in missing_in(begun):
-            if stops is not None and (stops.is_over or stops.is_signalled):
-                return
-            source = bench.source(cell)
-            for known, other in begun.rows.items():
-                if known.benchmark == cell.benchmark and other.source != source:
-                    raise UserError(
-                        f"data_dir must hold the graphs of '{cell.benchmark}' that out_dir was "
-                        f"begun with ({other.source}), got others ({source}): name another out_dir"
-                    )
-            row = _measured_before(cell, begun) or bench.measure(cell)
-            begun = replace(begun, rows={**begun.rows, cell: row})
-            tell(f"measured {cell}")
-            yield begun
+        for cell in findings.missing():
+            if stops.is_over or stops.is_signalled:
+                break
+            status.update(f"measuring {cell}")
+            findings.rows[cell] = measure(cell, plan, where, cap, data_dir)
+            # whatever ends the study later, what there is stays
+            write_rows(findings, out_dir)
+    write_rows(findings, out_dir)
+    if not findings.missing():
+        plot_fractions(findings, out_dir)
+        plot_models(findings, out_dir)
+    print_findings(findings, out_dir, page())
 
 
-def _measured_before(cell: Cell, begun: Findings) -> Row | None:
-    """Find the same model under its other sizing: many are published as large as Graph-Mamba."""
-    if cell.figure != "models":
-        return None
-    own = experiment_of(cell.benchmark, cell.model, cell.sizing)
-    for row in begun.of("models"):
-        same = row.cell.benchmark == cell.benchmark and row.cell.model == cell.model
-        if same and is_the_same_work(
-            own, experiment_of(cell.benchmark, cell.model, row.cell.sizing)
-        ):
-            return replace(row, cell=cell)
-    return None
+def write_rows(findings: Findings, folder: Path) -> None:
+    """Write CSV and JSON files."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / FILE, {**findings.content(), "claims": claims(findings)})
+    names: dict[Figure, str] = {"fractions": "malnet", "batches": "largest_batch"}
+    for figure in NAMES:
+        rows = [row.columns() for row in findings.of(figure)]
+        write_csv(folder / f"{names.get(figure, figure)}.csv", rows)
+
+
+def claims(findings: Findings) -> list[dict[str, object]]:
+    """Set what the paper says is saved beside what was measured, for each way to size models."""
+    costs = {
+        (cell.sizing, cell.model): cost
+        for cell, cost in findings.costs("models")
+        if cell.benchmark == CLAIMED_SET
+    }
+    found: list[dict[str, object]] = []
+    for model, (memory, flops) in CLAIMS.items():
+        for sizing in SIZINGS:
+            ours, baseline = costs.get((sizing, OURS)), costs.get((sizing, model))
+            if ours is None or baseline is None:
+                continue
+            here, there = ours.bytes_per_graph, baseline.bytes_per_graph
+            found.append(
+                {
+                    "benchmark": CLAIMED_SET,
+                    "baseline": model,
+                    "sizing": sizing,
+                    "memory_saved": 1 - here / there if here and there else None,
+                    "memory_saved_in_the_paper": memory,
+                    "flops_saved": 1 - ours.forward_flops / baseline.forward_flops,
+                    # by our code of the baseline's own, and by the code of the paper
+                    "flops_saved_of_original": 1 - ours.forward_flops / baseline.original_flops,
+                    "flops_saved_by_original": 1 - ours.original_flops / baseline.original_flops,
+                    "flops_saved_in_the_paper": flops,
+                }
+            )
+    return found
+
+
+COLUMNS: dict[str, Callable[[Cost], int | float | None]] = {
+    "parameters": lambda cost: cost.parameters,
+    "batch": lambda cost: cost.batch_size,
+    "nodes": lambda cost: cost.nodes,
+    "MFLOP": lambda cost: cost.forward_flops / 1e6,
+    "original": lambda cost: cost.original_flops / 1e6,
+    "MB": lambda cost: None if cost.peak_bytes is None else cost.peak_bytes / cost.batch_size / 1e6,
+    "ms": lambda cost: cost.ms,
+}
+"""The last five are for one graph; original operations are those of the authors' code."""
+
+
+def print_findings(findings: Findings, folder: Path, console: Console) -> None:
+    """Print what was measured beside what the paper says, and what is missing."""
+
+    def shown(value: int | float | None) -> str:
+        return OUT if value is None else f"{value:,}" if value % 1 == 0 else f"{value:,.2f}"
+
+    cap = f"{findings.memory_cap / 1e9:.3g} GB"
+    for figure in ("fractions", "models"):
+        rows = [
+            [*map(str, cell.names.values()), *(shown(read(cost)) for read in COLUMNS.values())]
+            for cell, cost in findings.costs(figure)
+        ]
+        title = f"{figure}, on {findings.environment['device']}, at most {cap}"
+        console.print(table(title, [*NAMES[figure], *COLUMNS], rows, len(NAMES[figure])))
+    rows = [
+        [TITLES[model], "limit" if found.is_limit else OUT, str(found.batch_size)]
+        for model, found in findings.largest()
+    ]
+    title = f"Largest batch of whole MalNet-Tiny graphs in {cap} (paper: {OURS} {PAPER_BATCH})"
+    console.print(table(title, ["model", "ended by", "batch"], rows))
+    for claim in claims(findings):
+        saved = (
+            f"{name.replace('_', ' ')} {100 * value:.0f} %"
+            for name, value in claim.items()
+            if isinstance(value, float)
+        )
+        names = (str(claim[name]) for name in NAMES["models"] if name in claim)
+        console.print(f"{' '.join(names)} against {claim['baseline']}: {', '.join(saved)}")
+    sources = sorted({row.source for row in findings.rows.values()})
+    # a path may well look like markup
+    console.print(Text(f"Graphs: {'; '.join(sources) or 'none was measured'}\nFiles: {folder}"))
+    if missing := findings.missing():
+        listed = "; ".join(map(str, missing))
+        console.print(
+            f"{len(missing)} measurements are missing; the same command resumes: {listed}"
+        )
+
+
+QUANTITIES = {
+    "operations of a forward pass, GFLOP per graph": lambda cost: cost.forward_flops / 1e9,
+    "peak memory of a step, MB per graph": COLUMNS["MB"],
+    "time of a step without CUDA graphs, ms per graph": COLUMNS["ms"],
+}
+COLOUR_OF = dict(zip(TITLES, COLOURS, strict=True))
+MARKERS = dict(zip(TITLES, "osD^vX", strict=True))
+
+
+def plot_fractions(findings: Findings, folder: Path) -> None:
+    """Draw the first figure: what a graph takes against the share of its nodes."""
+    costs = findings.costs("fractions")
+    figure = new_figure(13.5, 4.0)
+    panels = figure.subplots(1, 4, width_ratios=(3, 3, 3, 1.6))
+    for panel, (title, read) in zip(panels, QUANTITIES.items(), strict=False):
+        top = 0.0
+        for model in FIRST_FIGURE:
+            points = [(cell.fraction, read(cost)) for cell, cost in costs if cell.model == model]
+            drawn = [(share, value) for share, value in points if value is not None]
+            shares, values = [share for share, _ in drawn], [value for _, value in drawn]
+            style = {"color": COLOUR_OF[model], "marker": MARKERS[model], "markersize": 4.5}
+            panel.plot(shares, values, **style)
+            if drawn:
+                # a line's name at its end, and where memory ran out it says so
+                text = TITLES[model] + (f", then {OUT}" if len(drawn) < len(points) else "")
+                panel.annotate(
+                    text, drawn[-1], xytext=(-4, 5), textcoords="offset points", ha="right",
+                    fontsize=8.5, color=COLOUR_OF[model],
+                )  # fmt: skip
+            top = max([top, *values])
+        panel.set_title(title, fontsize=9, loc="left", color=INK)
+        widest = 1.02 * max(cell.fraction for cell, _ in costs)
+        # room for the name of the highest line
+        panel.set(xlabel="share of the nodes", xlim=(0, widest), ylim=(0, 1.12 * top or 1))
+    _draw_largest(panels[3], findings)
+    figure.suptitle(
+        f"MalNet-Tiny with a share of the nodes, batches of {costs[0][1].batch_size}, "
+        f"{findings.environment['device']}, at most {findings.memory_cap / 1e9:.3g} GB",
+        fontsize=11, x=0.01, ha="left", color=INK,
+    )  # fmt: skip
+    save_figure(figure, folder / "malnet")
+
+
+def _draw_largest(panel: Any, findings: Findings) -> None:
+    """Draw a bar for each model."""
+    panel.set_title("largest batch", fontsize=9, loc="left", color=INK)
+    found = findings.largest()
+    for place, (model, largest) in enumerate(found):
+        size = largest.batch_size
+        panel.bar(place, size, width=0.6, color=COLOUR_OF[model])
+        panel.annotate(
+            f"{size}+" if largest.is_limit else str(size), (place, max(size, 1)), xytext=(0, 3),
+            textcoords="offset points", ha="center", fontsize=9, color=INK,
+        )  # fmt: skip
+    panel.axhline(PAPER_BATCH, color=QUIET, linewidth=1, linestyle="--")
+    # below the bars, where no bar can hide it
+    panel.set_xlabel(f"-- the paper's Graph-Mamba, {PAPER_BATCH}", fontsize=8, color=QUIET)
+    panel.set_xlim(-0.6, len(found) - 0.4)
+    panel.set_xticks(range(len(found)), [TITLES[model] for model, _ in found])
+    panel.tick_params(axis="x", labelsize=8, length=0)
+    panel.set_yscale("log", base=2)
+    panel.set_ylim(1, 2 * max([PAPER_BATCH, *(largest.batch_size for _, largest in found)]))
+    panel.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+
+
+def plot_models(findings: Findings, folder: Path) -> None:
+    """Draw the second figure: operations against memory of each model on each set."""
+    costs = findings.costs("models")
+    sets = list(dict.fromkeys(cell.benchmark for cell, _ in costs))
+    figure = new_figure(3.3 * len(sets), 6.4)
+    panels = figure.subplots(2, len(sets), squeeze=False)
+    for line, (sizing, means) in enumerate(SIZINGS.items()):
+        for panel, benchmark in zip(panels[line], sets, strict=True):
+            own = [
+                (cell.model, cost)
+                for cell, cost in costs
+                if (cell.benchmark, cell.sizing) == (benchmark, sizing)
+            ]
+            _draw_trade(panel, own)
+            panel.set_title(CATALOG[benchmark].title, fontsize=10, loc="left", color=INK)
+        panels[line, 0].set_ylabel(f"{means}\npeak memory, MB per graph", fontsize=9)
+    for panel in panels[1]:
+        panel.set_xlabel("forward pass, MFLOP per graph", fontsize=9)
+    handles, labels = panels[0, 0].get_legend_handles_labels()
+    figure.legend(handles[::-1], labels[::-1], loc="outside upper center", ncols=len(TITLES),
+                  frameon=False, fontsize=9)  # fmt: skip
+    save_figure(figure, folder / "models")
+
+
+def _draw_trade(panel: Any, costs: list[tuple[str, Cost]]) -> None:
+    """Draw a point for each model, ours last, where no other can hide it."""
+    from matplotlib.ticker import LogLocator, NullLocator
+
+    memory = {model: COLUMNS["MB"](cost) for model, cost in costs}
+    top = max((value for value in memory.values() if value is not None), default=1.0)
+    for model, cost in reversed(costs):
+        place = cost.forward_flops / 1e6, top if memory[model] is None else memory[model]
+        panel.scatter(
+            *place, s=52, label=TITLES[model], color=COLOUR_OF[model], marker=MARKERS[model],
+            edgecolors="white", linewidths=0.8, zorder=3,
+        )  # fmt: skip
+        if memory[model] is None:
+            panel.annotate(
+                OUT, place, xytext=(0, 6), textcoords="offset points", ha="center", fontsize=8,
+                color=COLOUR_OF[model],
+            )  # fmt: skip
+    # plain numbers at 1, 2 and 5 times the powers of ten
+    panel.set(xscale="log", yscale="log")
+    panel.margins(0.12)
+    for axis in (panel.xaxis, panel.yaxis):
+        axis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        axis.set_minor_locator(NullLocator())
+        axis.set_major_formatter(lambda value, _: f"{value:g}")

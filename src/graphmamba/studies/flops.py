@@ -18,7 +18,7 @@ from torch_geometric.data import Data
 import graphmamba.ops  # noqa: F401 - defines the operators that the tables name
 from graphmamba.data.batch import topology_of
 from graphmamba.errors import UserError
-from graphmamba.nn.attention import LEAST, Attention
+from graphmamba.nn.attention import Attention
 from graphmamba.nn.bigbird import BigBird
 from graphmamba.nn.encoders import (
     CategoryEncoder,
@@ -32,24 +32,16 @@ from graphmamba.nn.encoders import (
     NodeFeatures,
     NumberEncoder,
     PreLayer,
-    RandomWalkEncoder,
-    Standardize,
 )
 from graphmamba.nn.exphormer import ExphormerAttention, ExphormerStack
 from graphmamba.nn.gated_gcn import GatedGCN
-from graphmamba.nn.gcn import GCN, GCNE
-from graphmamba.nn.gin import GINE
-from graphmamba.nn.gps import GPSLayer, ResidualLayer
+from graphmamba.nn.gps import GPSLayer
 from graphmamba.nn.graph_mamba import GraphMambaGlobal
 from graphmamba.nn.heads import GraphHead, UnitLength
 from graphmamba.nn.mamba import MambaBlock, SelectivePath
 from graphmamba.nn.model import GraphMamba
 from graphmamba.nn.norm import BatchNorm, Dropout, NodeNorm, NoNorm
 from graphmamba.nn.performer import Performer
-from graphmamba.nn.sage import SAGE
-from graphmamba.nn.spectral import SpectralFilter, SpectralLayer
-from graphmamba.nn.virtual_node import VirtualNode
-from graphmamba.ops.activation import activation_function
 
 aten, ours = torch.ops.aten, torch.ops.graphmamba
 
@@ -194,7 +186,7 @@ def _gated_sum(nodes: Tensor, edges: Tensor, scale: Tensor | None, *_: Any) -> i
 
 
 def _attend(nodes: Tensor, features: Tensor, edge_index: Tensor, *rest: Any) -> int:
-    """Three maps of the nodes side by side; the terms are those of `_edge_attention_flops`."""
+    """Three maps of the nodes side by side; the terms are those of `_exphormer_flops`."""
     channels, heads = features.shape[1], rest[-1]
     return edge_index.shape[1] * (5 * channels + 4 * heads) + nodes.shape[0] * (channels + heads)
 
@@ -329,9 +321,10 @@ def _batch_norm(module: nn.Module) -> int:
 
 
 def forward_flops(model: GraphMamba, size: BatchSize, form: Form = "here") -> Flops:
-    """Operations of one forward pass on a batch of that size.
+    """Operations of one forward pass of a model of the efficiency study on a batch of that size.
 
     In training mode and at evaluation they differ: by dropout, and by the orders averaged over.
+    `count_flops` counts any model.
 
     Args:
         model: The model.
@@ -339,43 +332,39 @@ def forward_flops(model: GraphMamba, size: BatchSize, form: Form = "here") -> Fl
         form: Whose code runs it: ours, or that of its authors.
     """
     backbone, head = model.backbone, cast(Any, model.head)
-    encoder = cast(GraphEncoder, backbone.encoder)
+    uncounted = backbone.reverse_edges, backbone.has_jumping_knowledge, len(backbone.virtual_nodes)
+    if any(uncounted):
+        raise UserError("model must be one of the efficiency study; count_flops counts any other")
+    encoder, layers = cast(GraphEncoder, backbone.encoder), list(backbone.layers)
     flops = _in_turn(encoder.nodes, size.nodes)
     if encoder.edges is not None:
         flops += _part_flops(encoder.edges, size.edges)
     if encoder.gate is not None:
         flops += _part_flops(encoder.gate, size.nodes)
-    if backbone.reverse_edges is not None:
-        flops += _pointwise(size.edges * backbone.reverse_edges.reverse.shape[1])
-        size = replace(size, edges=2 * size.edges)
-    layers = list(backbone.layers)
-    if isinstance(layers[0], SpectralLayer):
-        flops += _spectral_basis_flops(layers[0].spectral_filter, size)
     for layer in layers:
         # Edges of the last layer are read by nobody, and normalised in the original code alone.
         is_finished = form == "original" or layer is not layers[-1]
         flops += layer_flops(layer, replace(size, wants_edges=is_finished), form)
-    for number, virtual_node in enumerate(backbone.virtual_nodes):
-        flops += _virtual_node_flops(cast(VirtualNode, virtual_node), size, is_first=not number)
-    width = next(part.in_features for part in head.mlp if isinstance(part, nn.Linear))
     if not isinstance(head, GraphHead):
-        kept = len(layers) * size.nodes * width if backbone.has_jumping_knowledge else 0
-        return flops + _pointwise(kept) + _in_turn(head.mlp, size.nodes)
-    channels = width // len(head.reductions)
-    if backbone.has_jumping_knowledge:
-        flops += _pointwise(len(layers) * size.nodes * channels)
+        return flops + _in_turn(head.mlp, size.nodes)
+    width = next(part.in_features for part in head.mlp if isinstance(part, nn.Linear))
     # Sums and means are divided, by a number and by the nodes.
+    channels = width // len(head.reductions)
     divided = size.graphs * channels * sum(name != "max" for name in head.reductions)
     return flops + _pointwise(size.nodes * width, divided) + _in_turn(head.mlp, size.graphs)
 
 
 def layer_flops(layer: nn.Module, size: BatchSize, form: Form = "here") -> Flops:
     """Operations of one layer of a stack, or of one part of a layer."""
-    formula = next((LAYERS[kind] for kind in type(layer).__mro__ if kind in LAYERS), None)
-    if formula is None:
-        known = ", ".join(kind.__name__ for kind in LAYERS)
-        raise UserError(f"layer must be one of {known}, got {type(layer).__name__}")
-    return formula(layer, size, form)
+    found: Flops = _formula_of(layer, LAYERS)(layer, size, form)
+    return found
+
+
+def _formula_of(module: nn.Module, table: dict[type[nn.Module], Any]) -> Any:
+    for kind in type(module).__mro__:
+        if kind in table:
+            return table[kind]
+    raise UserError(f"{type(module).__name__} has no formula; count_flops counts any model")
 
 
 def _in_turn(parts: Iterable[nn.Module], rows: int) -> Flops:
@@ -389,26 +378,15 @@ def _in_turn(parts: Iterable[nn.Module], rows: int) -> Flops:
 
 
 def _part_flops(part: nn.Module, rows: int, numbers: int = 0) -> Flops:
-    formula = next((PARTS[kind] for kind in type(part).__mro__ if kind in PARTS), None)
-    if formula is None:
-        known = ", ".join(kind.__name__ for kind in PARTS)
-        raise UserError(f"encoder and head must be made of {known}, got {type(part).__name__}")
-    return formula(part, rows, numbers)
-
-
-def _number_columns(part: NumberEncoder, rows: int, _: int) -> Flops:
-    is_standardized = isinstance(part.standardize, Standardize)
-    return _linear(rows, part.linear) + _pointwise(
-        2 * rows * part.linear.in_features if is_standardized else 0
-    )
+    found: Flops = _formula_of(part, PARTS)(part, rows, numbers)
+    return found
 
 
 def _laplacian(part: LaplacianEncoder, rows: int, _: int) -> Flops:
-    if not isinstance(part.set_network, DeepSet):
-        raise UserError("laplacian.form must be 'deepset' to be counted, got 'transformer'")
     pairs = rows * part.num_eigenvectors
     signs = _pointwise(pairs if part.training else 0)
-    return signs + _in_turn(part.set_network.mlp, pairs) + _pointwise(pairs * part.channels)
+    mlp = cast(DeepSet, part.set_network).mlp
+    return signs + _in_turn(mlp, pairs) + _pointwise(pairs * part.channels)
 
 
 def _pre_layer(part: PreLayer, rows: int, _: int) -> Flops:
@@ -423,7 +401,6 @@ PARTS: dict[type[nn.Module], Callable[[Any, int, int], Flops]] = {
     nn.Linear: lambda part, rows, _: _linear(rows, part),
     nn.Sequential: lambda part, rows, _: _in_turn(part, rows),
     nn.ReLU: lambda _, __, numbers: _pointwise(numbers),
-    nn.GELU: lambda _, __, numbers: _pointwise(numbers),
     Dropout: lambda part, _, numbers: _dropped(numbers, part),
     UnitLength: lambda _, __, numbers: _pointwise(LENGTH * numbers),
     BatchNorm: lambda part, rows, _: _pointwise(_batch_norm(part) * rows * part.num_features),
@@ -431,12 +408,9 @@ PARTS: dict[type[nn.Module], Callable[[Any, int, int], Flops]] = {
     NodeFeatures: lambda part, rows, _: _part_flops(part.network, rows),
     EdgeFeatures: lambda part, rows, _: _part_flops(part.network, rows),
     CategoryEncoder: lambda part, rows, _: Flops(products=2 * rows * part.weight.numel()),
-    NumberEncoder: _number_columns,
+    NumberEncoder: lambda part, rows, _: _linear(rows, part.linear),
     LaplacianEncoder: _laplacian,
     GateEncoder: lambda part, rows, _: _linear(rows, part.linear),
-    RandomWalkEncoder: lambda part, rows, _: (
-        _part_flops(part.norm, rows) + _part_flops(part.network, rows)
-    ),
     PreLayer: _pre_layer,
 }
 """What a part of an encoder or a head costs for so many rows, and numbers that come in."""
@@ -456,93 +430,7 @@ def _gated_gcn_flops(local_model: GatedGCN, size: BatchSize, _: Form) -> Flops:
         flops += _linear(size.edges, first) + _linear(size.edges, last)
         # Squared distance, ReLU, sigmoid, product with the gate.
         flops += _pointwise(3 * edges, edges, size.edges, edges)
-    if local_model.is_centered:
-        # A mean is made a sum, centred, and the node's own row added again.
-        flops += _pointwise(3 * nodes) + _centered_sums(size, d)
     return flops
-
-
-def _centered_sums(size: BatchSize, channels: int) -> Flops:
-    """Sums over each graph and what is divided by them; three for each number of a node."""
-    of_nodes = size.nodes * (channels + 1) + 3 * size.nodes * channels
-    return _pointwise(of_nodes, size.graphs * (channels + 3))
-
-
-def _gcn_flops(local_model: GCN, size: BatchSize, _: Form) -> Flops:
-    d = local_model.linear.in_features
-    # Degrees and their roots; messages scaled at both ends, without self-loops, and summed.
-    degrees = _pointwise(size.edges, 2 * size.nodes)
-    return (
-        degrees
-        + _pointwise(2 * size.edges * d, 3 * size.nodes * d)
-        + _linear(size.nodes, local_model.linear)
-    )
-
-
-def _gcne_flops(local_model: GCNE, size: BatchSize, _: Form) -> Flops:
-    d = local_model.linear.in_features
-    # The edge's row, ReLU and sum; the bias.
-    flops = _linear(size.nodes, local_model.linear) + _pointwise(3 * size.edges * d, size.nodes * d)
-    return flops + (_centered_sums(size, d) if local_model.is_centered else Flops())
-
-
-def _gine_flops(local_model: GINE, size: BatchSize, _: Form) -> Flops:
-    d = local_model.first.in_features
-    flops = _linear(size.nodes, local_model.first) + _linear(size.nodes, local_model.second)
-    # GIN only sums; GINE adds the edge's row and has a ReLU. Then the node's own row and the
-    # activation.
-    flops += _pointwise((3 if local_model.reads_edges else 1) * size.edges * d, 2 * size.nodes * d)
-    flops += _dropped(size.nodes * d, local_model.dropout)
-    return flops + (_centered_sums(size, d) if local_model.is_centered else Flops())
-
-
-def _sage_flops(local_model: SAGE, size: BatchSize, _: Form) -> Flops:
-    d = local_model.own.in_features
-    flops = _linear(size.nodes, local_model.own) + _linear(size.nodes, local_model.neighbors)
-    return flops + _pointwise(size.edges * d, size.nodes * d)
-
-
-def _virtual_node_flops(part: VirtualNode, size: BatchSize, is_first: bool) -> Flops:
-    """What follows a layer: the sum over each graph, the state's update, a row for each node."""
-    d = part.fc1.in_features
-    flops = _linear(size.graphs, part.fc1) + _linear(size.graphs, part.fc2)
-    return flops + _pointwise(2 * size.nodes * d, (NORM + 1 + (not is_first)) * size.graphs * d)
-
-
-def _spectral_basis_flops(part: SpectralFilter, size: BatchSize) -> Flops:
-    """Window and Gaussians of each eigenvalue, found once for all layers."""
-    gaussians, values = part.config.gaussians, size.graphs * part.config.num_eigenvectors
-    return _pointwise(gaussians, 10 * values, 5 * values * gaussians)
-
-
-def _spectral_flops(part: SpectralFilter, size: BatchSize, _: Form) -> Flops:
-    """To the padded spectrum of each graph and back, the response of each eigenvalue, the gate."""
-    channels = cast(nn.Linear, part.filter[1]).out_features
-    values = size.graphs * part.config.num_eigenvectors
-    slots = size.graphs * max(size.longest, LEAST)
-    flops = Flops(products=4 * slots * part.config.num_eigenvectors * channels)
-    flops += _linear(values, part.filter[0]) + _linear(values, part.filter[1])
-    flops += _linear(size.nodes, part.gate[0]) + _linear(size.nodes, part.gate[1])
-    # The response meets window and spectrum, SiLU and rows the gate.
-    return flops + _pointwise(2 * values * channels, 2 * size.nodes * channels)
-
-
-def _spectral_layer_flops(layer: SpectralLayer, size: BatchSize, form: Form) -> Flops:
-    rows = size.nodes * cast(nn.Linear, layer.spectral_filter.filter[1]).out_features
-    flops = layer_flops(layer.layer, size, form) + layer_flops(layer.spectral_filter, size, form)
-    return flops + _pointwise(rows) + _dropped(rows, layer.dropout)
-
-
-def _residual_flops(layer: ResidualLayer, size: BatchSize, form: Form) -> Flops:
-    linear = next(part for part in layer.local_model.modules() if isinstance(part, nn.Linear))
-    rows = size.nodes * linear.in_features
-    flops = layer_flops(layer.local_model, size, form) + _norm(layer.norm, rows)
-    if layer.global_model is not None:
-        flops += layer_flops(layer.global_model, size, form) + _norm(layer.norm_global, rows)
-        flops += _pointwise(rows, rows * (layer.zero_gate is not None))
-    has_activation = layer.activation is not activation_function("none")
-    each = has_activation + layer.has_residual + LENGTH * layer.l2_normalize
-    return flops + _pointwise(each * rows) + _dropped(rows, layer.dropout)
 
 
 def _selective_path(path: SelectivePath, positions: int) -> Flops:
@@ -556,8 +444,6 @@ def _mamba_flops(block: MambaBlock, nodes: int, samples: int = 1) -> Flops:
     """Both projections once for each node, what is between them once for each order."""
     positions, inner = nodes * samples, block.D.shape[0]
     flops = _linear(nodes, block.in_proj) + _selective_path(block, positions)
-    if block.reverse_path is not None:
-        flops += _selective_path(block.reverse_path, positions) + _pointwise(2 * positions * inner)
     average = _pointwise(positions * inner if samples > 1 else 0)
     return flops + average + _linear(nodes, block.out_proj)
 
@@ -581,12 +467,8 @@ def _attention_flops(global_model: Attention, size: BatchSize, form: Form) -> Fl
     rows = size.nodes if form == "here" else size.slots
     flops = _linear(rows, global_model.in_proj) + _linear(rows, global_model.out_proj)
     flops += Flops(products=4 * scores * d) + _pointwise(SCORE * scores * global_model.heads)
-    drops = (
-        DROPOUT * scores * global_model.heads
-        if global_model.dropout and global_model.training
-        else 0
-    )
-    return flops + _pointwise(drops)
+    is_dropping = global_model.dropout and global_model.training
+    return flops + _pointwise(DROPOUT * scores * global_model.heads if is_dropping else 0)
 
 
 def _performer_flops(global_model: Performer, size: BatchSize, form: Form) -> Flops:
@@ -608,11 +490,8 @@ def _big_bird_flops(global_model: BigBird, size: BatchSize, form: Form) -> Flops
     In the original code the padded batch is filled up to whole blocks, and all of it goes through
     the layer.
     """
-    d, block, near = (
-        global_model.out_proj.in_features,
-        global_model.block,
-        SPARSE_BLOCKS + global_model.random_blocks,
-    )
+    d, block = global_model.out_proj.in_features, global_model.block
+    near = SPARSE_BLOCKS + global_model.random_blocks
     if form == "here":
         rows, far = size.nodes, size.nodes * 2 * block
         blocks = (size.nodes + (block - 1) * size.graphs) // block
@@ -624,32 +503,14 @@ def _big_bird_flops(global_model: BigBird, size: BatchSize, form: Form) -> Flops
         listed = (blocks - OUTER_BLOCKS) * near + 2 * (near - 1) + 2 * blocks
         scores = size.graphs * block * block * listed
     flops = Flops(products=4 * scores * d + 2 * far * d)
-    for layer in (
-        global_model.in_proj,
-        global_model.out_proj,
-        global_model.first,
-        global_model.second,
-    ):
-        flops += _linear(rows, layer)
+    for name in ("in_proj", "out_proj", "first", "second"):
+        flops += _linear(rows, getattr(global_model, name))
     # Scores near and far, values of the far ones weighed and summed; norms, residuals, ReLU.
     flops += _pointwise(
         SCORE * scores * global_model.heads, (SOFTMAX + 1) * far * global_model.heads, 2 * far * d
     )
     flops += _pointwise((2 * NORM + 3) * rows * d)
     return flops + _dropped(2 * rows * d, global_model.dropout)
-
-
-def _edge_attention_flops(
-    global_model: ExphormerAttention, rows: int, pairs: int, edge_rows: int
-) -> Flops:
-    """Attention of `rows` along `pairs`, for which `edge_rows` are mapped."""
-    d = global_model.edges.in_features
-    flops = _linear(rows, global_model.nodes) + _linear(edge_rows, global_model.edges)
-    # Two products and a sum for the score, weighing and summing the values; scaling, clamp,
-    # exponential and sum of the weights; the quotient.
-    return flops + _pointwise(
-        5 * pairs * d, 4 * pairs * global_model.heads, rows * (d + global_model.heads)
-    )
 
 
 def _exphormer_flops(stack: ExphormerStack, size: BatchSize, form: Form) -> Flops:
@@ -660,8 +521,12 @@ def _exphormer_flops(stack: ExphormerStack, size: BatchSize, form: Form) -> Flop
     rows, flops = size.nodes + stack.virtual_nodes * size.graphs, Flops()
     for module in stack.layers:
         layer = cast(GPSLayer, module)
-        attends = cast(ExphormerAttention, layer.global_model)
-        flops += _edge_attention_flops(attends, rows, size.edges + others, edge_rows)
+        attends, pairs = cast(ExphormerAttention, layer.global_model), size.edges + others
+        d, heads = attends.edges.in_features, attends.heads
+        flops += _linear(rows, attends.nodes) + _linear(edge_rows, attends.edges)
+        # Two products and a sum for the score, weighing and summing the values; scaling, clamp,
+        # exponential and sum of the weights; the quotient.
+        flops += _pointwise(5 * pairs * d, 4 * pairs * heads, rows * (d + heads))
         is_read = size.wants_edges or module is not stack.layers[-1]
         flops += _combine(layer, replace(size, wants_edges=is_read))
     return flops
@@ -705,12 +570,5 @@ LAYERS: dict[type[nn.Module], Callable[[Any, BatchSize, Form], Flops]] = {
     BigBird: _big_bird_flops,
     ExphormerStack: _exphormer_flops,
     GPSLayer: _gps_flops,
-    GCN: _gcn_flops,
-    GCNE: _gcne_flops,
-    GINE: _gine_flops,
-    SAGE: _sage_flops,
-    ResidualLayer: _residual_flops,
-    SpectralFilter: _spectral_flops,
-    SpectralLayer: _spectral_layer_flops,
 }
 """What a layer or a part of it costs."""

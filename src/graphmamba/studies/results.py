@@ -5,7 +5,7 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 from graphmamba.atomic import write_json, write_text
 from graphmamba.commands.printing import say
@@ -46,6 +46,11 @@ class StoredRun(NamedTuple):
         """Epochs that were made, and of how many where some are missing."""
         made, planned = self.found.epochs, self.experiment.train.epochs
         return str(made) if made == planned else f"{made} of {planned}"
+
+    @property
+    def trained_on(self) -> str:
+        """The data set; `custom` for custom graphs."""
+        return "custom" if self.experiment.data else self.experiment.dataset
 
 
 def read_stored(folder: Path) -> StoredRun:
@@ -168,11 +173,6 @@ class Line:
         return self.runs[0].found.metric
 
     @property
-    def note(self) -> DataNote:
-        """What has to be known about its data."""
-        return DATA_NOTES[self.benchmark]
-
-    @property
     def paper(self) -> Score | None:
         """What is reported for it."""
         return published(self.benchmark, self.model)
@@ -183,20 +183,15 @@ class Line:
         return mean_of([run.found.test for run in self.runs])
 
     @property
-    def deviation(self) -> float:
-        """Standard deviation over the seeds, divided by their number."""
-        return deviation_of([run.found.test for run in self.runs])
-
-    @property
     def score(self) -> str:
         """Mean and standard deviation, where there is more than one run."""
-        return f"{self.mean:.4f}" + (f" ± {self.deviation:.4f}" if len(self.runs) > 1 else "")
+        return spread_of([run.found.test for run in self.runs])
 
     @property
     def shortfall(self) -> float | None:
         """By how many published deviations it misses the paper; negative where it is better."""
         paper = self.paper
-        if paper is None or paper.std is None or not self.note.is_comparable:
+        if paper is None or paper.std is None or not DATA_NOTES[self.benchmark].is_comparable:
             return None
         sign = 1 if self.metric in LOWER_IS_BETTER else -1
         return sign * (self.mean - paper.mean) / paper.std
@@ -227,6 +222,12 @@ class Line:
         return [*changes, *(f"precision {precision}" for precision in sorted(precisions))]
 
 
+def spread_of(scores: Sequence[float]) -> str:
+    """Mean and standard deviation, where there is more than one run."""
+    mean = f"{mean_of(scores):.4f}"
+    return f"{mean} ± {deviation_of(scores):.4f}" if len(scores) > 1 else mean
+
+
 class Collected(NamedTuple):
     """What a folder holds."""
 
@@ -242,28 +243,33 @@ def collect(folder: Path) -> Collected:
     Data sets come as in the catalogue; in each, Graph-Mamba and what grew of it come first. Runs
     that were stopped before their last epoch make a row of their own, since they are not what the
     others are.
-
-    Args:
-        folder: Where they are.
     """
     runs: dict[tuple[str, str, bool], list[StoredRun]] = {}
+    experiments: dict[str, Experiment] = {}
     scoreless: list[str] = []
     for place in run_folders(folder):
         benchmark, model, seed = place.parts[-3:]
         if not RunDir(place).results.exists():
             scoreless.append(f"{benchmark}/{model}/{seed}: killed, it has no results.json")
             continue
-        run = read_placed(place)
+        run = read_stored(place)
+        if (run.trained_on, f"seed-{run.found.seed}") != (benchmark, seed):
+            raise UserError(
+                f"'{place}' must be named after its run, {run.trained_on}, seed {run.found.seed}"
+            )
         if math.isnan(run.found.test):
             why = f"{run.epochs} epochs, stopped by {run.found.stop_reason}"
             scoreless.append(f"{benchmark}/{model}/{seed}: {why}")
-        else:
-            runs.setdefault((benchmark, model, run.found.is_done), []).append(run)
+            continue
+        first = experiments.setdefault(f"{benchmark}/{model}", run.experiment)
+        if changes := changed_entries(first, run.experiment):
+            raise UserError(
+                f"runs of {benchmark}/{model} must be of the same experiment, and {seed} has "
+                f"{changes[0]}: lay it in a folder of another name"
+            )
+        runs.setdefault((benchmark, model, run.found.is_done), []).append(run)
     if not runs:
         raise UserError(f"folder must hold runs with a score, and '{folder}' has none")
-    for benchmark, model, _ in runs:
-        both = (runs.get((benchmark, model, done), []) for done in (True, False))
-        check_same(f"{benchmark}/{model}", [run for own in both for run in own])
     sets, configs = list(CATALOG), config_names()
 
     def rank(key: tuple[str, str, bool]) -> tuple[object, ...]:
@@ -282,40 +288,7 @@ def run_folders(folder: Path) -> list[Path]:
     found = [path.parent for path in folder.glob("*/*/seed-*/config.yaml")]
     if not found:
         raise UserError(f"folder must hold BENCHMARK/MODEL/seed-N/config.yaml, got '{folder}'")
-    return sorted(found, key=lambda path: (path.parts[:-1], _seed_of(path)))
-
-
-def _seed_of(folder: Path) -> int:
-    number = folder.name.removeprefix("seed-")
-    if not number.isdecimal():
-        raise UserError(f"'{folder}' must be named seed-N, got '{folder.name}'")
-    return int(number)
-
-
-def read_placed(place: Path) -> StoredRun:
-    """Read the run in `BENCHMARK/MODEL/seed-N`; one that lies in another's place is rejected."""
-    benchmark = place.parts[-3]
-    if benchmark not in CATALOG:
-        raise UserError(f"'{place}' must lie in a folder named as a data set, got '{benchmark}'")
-    run = read_stored(place)
-    trained_on = "custom graphs" if run.experiment.data else run.experiment.dataset
-    if trained_on != benchmark:
-        raise UserError(f"'{place}' must hold a run on '{benchmark}', got one on {trained_on}")
-    if run.found.seed != _seed_of(place):
-        raise UserError(f"'{place}' must be named by its seed, which is {run.found.seed}")
-    return run
-
-
-def check_same(name: str, runs: Sequence[StoredRun]) -> None:
-    """Reject runs of one model that are of different experiments."""
-    first = runs[0]
-    for run in runs[1:]:
-        changes = changed_entries(first.experiment, run.experiment)
-        if changes:
-            raise UserError(
-                f"runs of {name} must be of the same experiment, and seed {run.found.seed} has "
-                f"{changes[0]}: lay it in a folder of another name"
-            )
+    return sorted(found, key=lambda path: (path.parts[:-1], len(path.name), path.name))
 
 
 def keep_runs(folder: Path, into: Path) -> None:
@@ -323,16 +296,18 @@ def keep_runs(folder: Path, into: Path) -> None:
 
     A run that is kept already is replaced by a later state of it; an earlier one, or one of another
     experiment, is rejected, and then nothing has been copied.
-
-    Args:
-        folder: Holds BENCHMARK/MODEL/seed-N for each run.
-        into: Gets the same folders.
     """
     if folder.resolve() == into.resolve():
         raise UserError(f"keep must be another folder than that of the runs, got '{into}'")
+    collect(folder)
     places = [Path(*place.parts[-3:]) for place in run_folders(folder)]
     for place in places:
-        _check_keep(folder / place, into / place)
+        if RunDir(into / place).results.exists():
+            before, has_result = read_stored(into / place), RunDir(folder / place).results.exists()
+            if not has_result or read_stored(folder / place).found.epochs < before.found.epochs:
+                raise UserError(f"'{folder / place}' must not be older than what is kept of it")
+            if read_stored(folder / place).experiment != before.experiment:
+                raise UserError(f"'{folder / place}' must be of the experiment that is kept")
     for place in places:
         run, kept = RunDir(folder / place), RunDir(into / place)
         for source, copy in ((run.config, kept.config), (run.metrics, kept.metrics)):
@@ -343,26 +318,6 @@ def keep_runs(folder: Path, into: Path) -> None:
             # the folder that the run was made in means nothing elsewhere
             content = read_result(run.results).content() | {"run_dir": place.as_posix()}
             write_json(kept.results, content)
-
-
-def _check_keep(place: Path, kept: Path) -> None:
-    """Reject to lay something else over a run, or what the page could not be made with."""
-    has_result = RunDir(place).results.exists()
-    if RunDir(kept).results.exists():
-        before = read_stored(kept)
-        if not has_result or read_stored(place).found.epochs < before.found.epochs:
-            raise UserError(f"'{place}' must not be older than what is kept in '{kept}'")
-        changes = changed_entries(before.experiment, read_stored(place).experiment)
-        if changes:
-            raise UserError(
-                f"'{place}' must be of the experiment that is kept in '{kept}', and has "
-                f"{changes[0]}"
-            )
-    if has_result:
-        found = read_placed(place)
-        for other in sorted(kept.parent.glob("seed-*")):
-            if RunDir(other).results.exists():
-                check_same("/".join(place.parts[-3:-1]), [read_placed(other), found])
 
 
 def results(
@@ -389,29 +344,16 @@ def results(
     pictures = draw_sets(found.lines, out.with_suffix("")) if curves else {}
     write_text(out, f"{page(found, pictures, YARDSTICKS)}\n{MARK}{by_hand}")
     runs = sum(len(line.runs) for line in found.lines)
-    say(f"{len(found.lines)} rows of {runs} runs in {out}")
-    for line in found.lines:
-        if not line.is_done:
-            epochs = ", ".join(run.epochs for run in line.runs)
-            say(f"unfinished: {line.name}, {epochs} epochs")
-        if line.flag == FLAG:
-            say(f"{FLAG} {line.name}: {line.mean:.4f} against {line.paper}")
-    for why in found.scoreless:
-        say(f"without a score: {why}")
+    say(f"{len(found.lines)} rows of {runs} runs in {out}; without a score: {len(found.scoreless)}")
 
 
 def _written_by_hand(out: Path) -> str:
     """Return what stands below the mark of an earlier page; reject what is no such page."""
-    if out.is_dir():
-        raise UserError(f"out must be a file, got the folder '{out}'")
     # a file of another kind need not even be text
     before = out.read_text(encoding="utf-8", errors="replace") if out.exists() else ""
     _, mark, by_hand = before.partition(MARK)
     if before.strip() and not mark:
-        raise UserError(
-            f"out must be a page of this command, or a new file, got '{out}', which lacks the line "
-            f"'{MARK}'"
-        )
+        raise UserError(f"out must be a page of this command, '{out}' lacks the line '{MARK}'")
     return by_hand or "\n"
 
 
@@ -442,12 +384,7 @@ OPTIMUM, FINGERPRINTS = "optimum_cpu.json", "fingerprints_cpu.json"
 
 
 def yardstick_sections(lines: Sequence[Line], folder: Path) -> dict[str, list[str]]:
-    """Hold scores against what no model can beat, and against what needs no network.
-
-    Args:
-        lines: The rows of the page.
-        folder: Holds the records; one that is missing leaves its section empty.
-    """
+    """Hold scores against what no model can beat, and against what needs no network."""
     optima: dict[tuple[str, str], float] = {}
     if (folder / OPTIMUM).exists():
         for row in json.loads((folder / OPTIMUM).read_text(encoding="utf-8"))["rows"]:
@@ -463,20 +400,18 @@ def yardstick_sections(lines: Sequence[Line], folder: Path) -> dict[str, list[st
                 best = optima[line.benchmark, split]
                 cells += [f"{best:.4f}", f"{score:.4f}", f"{best - score:.4f}"]
             gaps.append(cells)
-    columns = ("data set", "model", *("optimum, validation", "ours", "gap"))
-    about = (
-        "What the best decision on each graph scores when the law is known that the graphs were "
-        "generated by (`benchmarks/optimum.py`). The gap can be compared between draws of a set, "
-        "the score cannot."
-    )
-    sections = {
-        "Gap to the optimum": [
-            about, "", *markdown_table((*columns, "optimum, test", "ours", "gap"), gaps)
-        ] if gaps else [],
-    }  # fmt: skip
-    if (folder / FINGERPRINTS).exists() and any(
-        line.benchmark == "peptides-func" for line in lines
-    ):
+    sections: dict[str, list[str]] = {}
+    if gaps:
+        columns = ["optimum, validation", "ours", "gap", "optimum, test", "ours", "gap"]
+        sections["Gap to the optimum"] = [
+            "What the best decision on each graph scores when the law is known that the graphs "
+            "were generated by (`benchmarks/optimum.py`). The gap can be compared between draws of "
+            "a set, the score cannot.",
+            "",
+            *markdown_table(["data set", "model", *columns], gaps),
+        ]
+    has_peptides = any(line.benchmark == "peptides-func" for line in lines)
+    if has_peptides and (folder / FINGERPRINTS).exists():
         found = json.loads((folder / FINGERPRINTS).read_text(encoding="utf-8"))
         sections["Without a network"] = [
             f"- Peptides-func, AP: {found['test']:.4f} on test, {found['validation']:.4f} on "
@@ -513,7 +448,7 @@ def page(found: Collected, pictures: Mapping[str, str], yardsticks: Path | None 
         ],
         "Rows better than the paper": [
             f"- {line.title}: {line.mean:.4f} against {line.paper}, {-line.shortfall:.1f} "
-            f"published standard deviations better; data {line.note.word}, "
+            f"published standard deviations better; data {DATA_NOTES[line.benchmark].word}, "
             f"{'one seed' if len(line.runs) == 1 else f'{len(line.runs)} seeds'}."
             for line in lines
             if line.flag == ABOVE and line.shortfall is not None
@@ -555,9 +490,9 @@ def _cells(line: Line) -> list[str]:
         CATALOG[line.benchmark].title,
         f"{metric_title(line.metric)} {arrow}",
         line.label,
-        reported if line.note.is_comparable or not reported else f"({reported})",
+        reported if DATA_NOTES[line.benchmark].is_comparable or not reported else f"({reported})",
         f"{line.score} {line.flag}".rstrip(),
-        line.note.word,
+        DATA_NOTES[line.benchmark].word,
         ", ".join(str(run.seed) for run in found),
         ", ".join(dict.fromkeys(run.epochs for run in line.runs)),
         f"{found[0].parameters:,}",
@@ -594,8 +529,17 @@ def draw_sets(lines: Sequence[Line], folder: Path) -> dict[str, str]:
         panel = figure.subplots()
         scores: list[float] = []
         for line in own:
+            turn, place = divmod(models.index(line.model), len(COLOURS))
+            colour, style = COLOURS[place], STYLES[turn % len(STYLES)]
             for run in line.runs:
-                scores += _draw_run(panel, run, line.model, models.index(line.model))
+                rows = read_rows(RunDir(run.found.run_dir).metrics)
+                # epochs are counted from 1
+                values = {int(row["epoch"]) + 1: row[f"validation_{metric}"] for row in rows}
+                panel.plot(values.keys(), values.values(), color=colour, linestyle=style,
+                           linewidth=1.1, alpha=0.75, label=line.model)  # fmt: skip
+                best = run.found.best_epoch + 1
+                panel.plot(best, values.get(best), "o", color=colour, markersize=4)
+                scores += values.values()
         panel.set_title(CATALOG[benchmark].title, fontsize=10, loc="left", color=INK)
         panel.set_xlabel("epoch", fontsize=9, color=QUIET)
         panel.set_ylabel(f"validation {metric_title(metric)}", fontsize=9, color=QUIET)
@@ -608,23 +552,6 @@ def draw_sets(lines: Sequence[Line], folder: Path) -> dict[str, str]:
         )
         save_figure(figure, folder / benchmark, ("svg",))
     return {benchmark: f"{folder.name}/{benchmark}.svg" for benchmark in sets}
-
-
-def _draw_run(panel: Any, run: StoredRun, model: str, number: int) -> list[float]:
-    """Draw validation scores by epoch, counted from 1; those after it was resumed too."""
-    path = RunDir(run.found.run_dir).metrics
-    rows, column = read_rows(path), f"validation_{run.found.metric}"
-    if not rows or column not in rows[0]:
-        raise UserError(f"'{path}' must have a row an epoch with '{column}'")
-    epochs, values = [int(row["epoch"]) + 1 for row in rows], [row[column] for row in rows]
-    colour, style = COLOURS[number % len(COLOURS)], STYLES[number // len(COLOURS) % len(STYLES)]
-    panel.plot(
-        epochs, values, color=colour, linestyle=style, linewidth=1.1, alpha=0.75, label=model
-    )
-    best = run.found.best_epoch + 1
-    if best in epochs:
-        panel.plot(best, values[epochs.index(best)], "o", color=colour, markersize=4)
-    return values
 
 
 def limits(scores: Sequence[float], is_lower_better: bool) -> tuple[float, float]:

@@ -11,21 +11,14 @@ from graphmamba.commands.printing import say
 from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
 from graphmamba.studies.report import markdown_table
-from graphmamba.studies.results import DATA_NOTES, StoredRun, collect
+from graphmamba.studies.results import DATA_NOTES, StoredRun, collect, spread_of
 from graphmamba.training.checkpoint import load_weights, read_tensors, write_tensors
 from graphmamba.training.experiment import changed_entries, config_names, load_experiment
 from graphmamba.training.metrics import LOWER_IS_BETTER
 from graphmamba.training.progress import bytes_of, metric_title, time_of
-from graphmamba.training.run_dir import (
-    RunDir,
-    Scores,
-    deviation_of,
-    json_numbers,
-    mean_of,
-    read_scores,
-)
+from graphmamba.training.run_dir import RunDir, Scores, json_numbers, read_scores
 
-CARD = "README.md"
+CARD, BEST = "README.md", "best.safetensors"
 MAIN = "graph-mamba"
 """The model that a data set's name alone stands for."""
 ONLY_FOR = {
@@ -52,17 +45,17 @@ def read_rescored(path: Path) -> dict[str, Rescored]:
     """Read a record, by the names of the weights, `BENCHMARK/MODEL`."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-        where = content["environment"]
-        splits: dict[str, dict[str, Scores]] = {}
+        where, splits = content["environment"], dict[str, dict[str, Scores]]()
         for row in content["rows"]:
             found = read_scores({row["split"]: row["now"]})
             splits.setdefault(row["weights"], {}).update(found)
-        commit, device = str(where["commit"]), str(where["device"])
-    except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(
             f"scored must be a record of benchmarks/scores.py, got '{path}': {error!r}"
         ) from error
-    return {name: Rescored(commit, device, scores) for name, scores in splits.items()}
+    return {
+        name: Rescored(where["commit"], where["device"], scores) for name, scores in splits.items()
+    }
 
 
 def weights(folder: Path, out: Path = Path("weights"), scored: Path | None = None) -> None:
@@ -101,13 +94,9 @@ def export(
     source = RunDir(best.found.run_dir).best
     tensors, about = read_tensors(source)
     held = load_weights(source)
-    for what, own, told in (
-        ("experiment", held.experiment, best.experiment),
-        ("seed", held.metadata.get("seed"), best.found.seed),
-        ("epoch", held.metadata.get("epoch"), best.found.best_epoch),
-    ):
-        if own != told:
-            raise UserError(f"'{source}' must be of the {what} in results.json, {told}, got {own}")
+    own = held.experiment, held.metadata.get("seed"), held.metadata.get("epoch")
+    if own != (best.experiment, best.found.seed, best.found.best_epoch):
+        raise UserError(f"'{source}' must be of the experiment, seed and epoch in results.json")
     place = RunDir(out / name)
     # weights of an older run may not say how it computed
     known = {"options": best.options.content(), "environment": dict(best.found.environment)}
@@ -121,20 +110,10 @@ def export(
 
 
 def index(out: Path) -> str:
-    """List all weights in a folder with their scores, as the headers of the files report them.
-
-    A file may report none, such as one that `save_weights` wrote by itself; its cells are empty.
-    """
-    order = list(CATALOG)
-    # the folder may hold other things, such as a run that was laid there
-    found = {
-        path.parent: load_weights(path)
-        for path in out.glob("*/*/best.safetensors")
-        if path.parts[-3] in CATALOG
-    }
+    """List all weights in a folder with their scores, as the headers of the files report them."""
     rows = []
-    for place in sorted(found, key=lambda path: (order.index(path.parts[-2]), path)):
-        name, held = "/".join(place.parts[-2:]), found[place]
+    for path in (path for name in CATALOG for path in sorted(out.glob(f"{name}/*/{BEST}"))):
+        name, held = "/".join(path.parts[-3:-1]), load_weights(path)
         metric = held.experiment.dataset_info.task.metric
         scores = [held.reported.get(split, {}).get(metric) for split in ("validation", "test")]
         values = ["" if score is None else f"{score:.4f}" for score in scores]
@@ -156,22 +135,22 @@ def index(out: Path) -> str:
 
 
 def card(name: str, runs: Sequence[StoredRun], again: Rescored | None = None) -> str:
-    """Write the card of the first run as Markdown.
-
-    Args:
-        name: `BENCHMARK/MODEL`.
-        runs: All seeds, the one that was chosen first.
-        again: Scores that its weights had later; None where nobody has looked.
-    """
+    """Write the card of the first of all runs of a model, as Markdown."""
     benchmark, _, model = name.partition("/")
-    title = CATALOG[benchmark].title
+    note, data = DATA_NOTES[benchmark], CATALOG[benchmark]
+    parts = f"{data.train:,} / {data.validation:,} / {data.test:,}"
     sections = {
         "How it was chosen": _choice(runs),
         "Use": _use(benchmark if model == MAIN else name, again is not None),
-        "Data": _data(benchmark),
+        "Data": [
+            f"{data.title}, published with {parts} graphs: {note.about}.",
+            "",
+            f"Licence of the data: {note.licence}.",
+            "The weights come under the licence of this repository, within the terms of the data.",
+        ],
         "Training": _training(name, runs[0]),
     }
-    text = [f"# {model} on {title}", "", *_scores(runs[0], again)]
+    text = [f"# {model} on {data.title}", "", *_scores(runs[0], again)]
     for heading, body in sections.items():
         text += ["", f"## {heading}", "", *body]
     return "\n".join([*text, ""])
@@ -208,20 +187,16 @@ def _scores(run: StoredRun, again: Rescored | None) -> list[str]:
 def _choice(runs: Sequence[StoredRun]) -> list[str]:
     best, metric = runs[0].found, metric_title(runs[0].found.metric)
     seeds = f"of {len(runs)} seeds" if len(runs) > 1 else "the only seed"
-    passed_over = [
-        f"seed {run.found.seed}" for run in runs if best.is_sound and not run.found.is_sound
-    ]
+    left_out = [f"seed {run.found.seed}" for run in runs if not run.found.is_sound]
     text = [
         f"Seed {best.seed}, {seeds}, and epoch {best.best_epoch + 1} have the best "
         f"validation {metric}. Test scores had no part in it."
     ]
-    if passed_over:
-        text.append(
-            "Left out because of NaN predictions for some validation graphs: "
-            f"{', '.join(passed_over)}."
-        )
     if not best.is_sound:
         text.append("Its predictions are NaN for some validation graphs, and no seed does better.")
+    elif left_out:
+        listed = ", ".join(left_out)
+        text.append(f"Left out because of NaN predictions for some validation graphs: {listed}.")
     rows = [
         [
             *(str(run.found.seed), f"{run.found.validation:.4f}", f"{run.found.test:.4f}"),
@@ -233,11 +208,10 @@ def _choice(runs: Sequence[StoredRun]) -> list[str]:
     text += ["", *markdown_table(columns, rows)]
     tests = [run.found.test for run in runs if run.found.is_done]
     if len(tests) > 1:
-        spread = f"{mean_of(tests):.4f} ± {deviation_of(tests):.4f}"
         text += [
             "",
-            f"Over {len(tests)} finished seeds: test {metric} {spread}. That, and not the score of "
-            "one seed, is what to compare models by.",
+            f"Over {len(tests)} finished seeds: test {metric} {spread_of(tests)}. That, and not "
+            "the score of one seed, is what to compare models by.",
         ]
     return text
 
@@ -254,17 +228,6 @@ def _use(name: str, is_scored_again: bool) -> list[str]:
         f"On a device like the one {where}, with the commit {where} and the same data files, "
         "`evaluate` therefore gives the test score above digit for digit; elsewhere, sums and "
         "Laplacian eigenvectors are rounded differently.",
-    ]
-
-
-def _data(benchmark: str) -> list[str]:
-    note, data = DATA_NOTES[benchmark], CATALOG[benchmark]
-    parts = f"{data.train:,} / {data.validation:,} / {data.test:,}"
-    return [
-        f"{data.title}, published with {parts} graphs: {note.about}.",
-        "",
-        f"Licence of the data: {note.licence}.",
-        "The weights come under the licence of this repository, within the terms of the data.",
     ]
 
 

@@ -22,7 +22,7 @@ from graphmamba.data.custom.networkx import Graphs, convert, networkx_graphs
 from graphmamba.data.custom.pyg import list_of
 from graphmamba.data.datasets.sources import SOURCES
 from graphmamba.data.neighbor_sampling import SEEDS, NeighbourStore
-from graphmamba.data.sampler import BatchSampler
+from graphmamba.data.sampler import batches_by_cost
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS, GraphColumns
 from graphmamba.data.transforms.degree_profile import DEGREE_PROFILE_COLUMNS, degree_profiles
@@ -320,7 +320,7 @@ class Predictor:
                 torch.from_numpy(store.tables[each].ptr).diff() for each in ("nodes", "edges")
             )
             costs = (nodes + edges)[ids]
-            batches = BatchSampler(ids, is_shuffled=False, costs=costs, budget=budget)
+            batches = batches_by_cost(ids, costs, budget)
         single, samples = single_order(self.model) if has_std else (None, 1)
         with evaluating(self.model):
             for chosen in batches:

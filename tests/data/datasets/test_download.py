@@ -2,29 +2,26 @@
 
 import io
 import pickle
-import zipfile
-from collections.abc import Callable, Mapping
+import tarfile
+from collections.abc import Mapping
 from pathlib import Path
 from zipfile import ZipFile
 
 import numpy as np
 import pytest
 import torch
-from torch_geometric.data import Data, InMemoryDataset
-from torch_geometric.datasets import GNNBenchmarkDataset, LRGBDataset
+from torch_geometric.datasets import GNNBenchmarkDataset, LRGBDataset, MalNetTiny
 
 from graphmamba.data.datasets.download import (
-    download_gnn_benchmark,
-    download_lrgb,
+    download,
+    find_fetched,
     read_fetched,
     read_tensors,
     renumber,
 )
-from graphmamba.data.datasets.malnet import read_malnet
 from graphmamba.data.datasets.sources import build_benchmark
 from graphmamba.data.tables import GraphColumns
 from graphmamba.errors import UserError
-from tests.helpers.raw_files import cut, spoil
 
 EDGES = torch.tensor([[0, 1, 1, 2], [1, 0, 2, 1]])
 PAIRS, LABELS = torch.tensor([[0, 2, 0], [2, 0, 1]]), torch.tensor([1, 1, 0])
@@ -51,16 +48,6 @@ def save_contacts(folder: Path) -> None:
         torch.save([contacts(3), contacts(4 + number)], folder / f"{part}.pt")
 
 
-def save_processed(folder: Path) -> None:
-    """Write as PyG does; one part has a single graph, which PyG keeps without boundaries."""
-    folder.mkdir(parents=True)
-    names = ("x", "edge_attr", "edge_index", "edge_label_index", "edge_label")
-    for number, part in enumerate(("train", "val", "test")):
-        graphs = [contacts(3), contacts(4 + number)][: 2 - (part == "test")]
-        each = [Data(**dict(zip(names, graph, strict=True))) for graph in graphs]
-        InMemoryDataset.save(each, str(folder / f"{part}.pt"))
-
-
 def check_contacts(columns: GraphColumns, sizes: list[int], split: list[int]) -> None:
     assert columns.node_ptr.diff().tolist() == sizes
     assert columns.split is not None
@@ -73,51 +60,22 @@ def check_contacts(columns: GraphColumns, sizes: list[int], split: list[int]) ->
     assert torch.equal(kept.index, PAIRS[:, :2].repeat(1, len(sizes)))
 
 
+def read(name: str, folder: Path) -> GraphColumns:
+    paths = find_fetched(name, folder)
+    assert paths is not None
+    return read_fetched(name, paths)
+
+
 @pytest.mark.parametrize("place", ["", "raw", "pcqm-contact/raw"])
 def test_raw_files_are_found_where_pyg_puts_them(place: str, tmp_path: Path) -> None:
+    assert find_fetched("pcqm-contact", tmp_path) is None
     save_contacts(tmp_path / place)
-    check_contacts(read_fetched("pcqm-contact", tmp_path), [3, 4, 3, 5, 3, 6], [0, 0, 1, 1, 2, 2])
+    check_contacts(read("pcqm-contact", tmp_path), [3, 4, 3, 5, 3, 6], [0, 0, 1, 1, 2, 2])
 
 
-@pytest.mark.parametrize("place", ["", "processed", "pcqm-contact/processed"])
-def test_processed_files_are_cut_into_graphs(place: str, tmp_path: Path) -> None:
-    save_processed(tmp_path / "set" / place)
-    columns = read_fetched("pcqm-contact", tmp_path / "set")
-    check_contacts(columns, [3, 4, 3, 5, 3], [0, 0, 1, 1, 2])
-
-
-def test_raw_files_go_before_processed_ones(tmp_path: Path) -> None:
-    save_contacts(tmp_path / "pcqm-contact/raw")
-    save_processed(tmp_path / "pcqm-contact/processed")
-    assert read_fetched("pcqm-contact", tmp_path).node_ptr.shape == (7,)
-
-
-def test_an_archive_is_unpacked_elsewhere(tmp_path: Path) -> None:
-    save_contacts(tmp_path / "made")
-    folder = tmp_path / "given"
-    folder.mkdir()
-    with zipfile.ZipFile(folder / "pcqmcontact.zip", "w") as packed:
-        for file in (tmp_path / "made").iterdir():
-            # A member that would leave the folder is read like any other and goes nowhere.
-            packed.write(file, f"../pcqmcontact/{file.name}")
-    columns = read_fetched("pcqm-contact", folder)
-    check_contacts(columns, [3, 4, 3, 5, 3, 6], [0, 0, 1, 1, 2, 2])
-    assert columns.source == "built from pcqmcontact.zip"
-    assert [path.name for path in folder.iterdir()] == ["pcqmcontact.zip"]
-    assert {path.name for path in tmp_path.iterdir()} == {"made", "given"}
-
-
-@pytest.mark.parametrize("is_processed", [False, True], ids=["raw", "processed"])
-def test_superpixels_of_pyg_are_built_by_name(is_processed: bool, tmp_path: Path) -> None:
+def test_superpixels_of_pyg_are_built_by_name(tmp_path: Path) -> None:
     graphs = [[image(3), image(4)], [image(5), image(6)], [image(7), image(8)]]
-    folder = tmp_path / "CIFAR10" / ("processed" if is_processed else "raw")
-    folder.mkdir(parents=True)
-    if is_processed:
-        for part, name in zip(graphs, ("train", "val", "test"), strict=True):
-            each = [Data(**graph) for graph in part]
-            InMemoryDataset.save(each, str(folder / f"{name}_data.pt"))
-    else:
-        torch.save(graphs, folder / "CIFAR10_v2.pt")
+    torch.save(graphs, raw_folder(tmp_path, "CIFAR10") / "CIFAR10_v2.pt")
     store = build_benchmark("cifar10", tmp_path, tmp_path / "sets")
     assert [int(store[i].y) for i in range(6)] == [3, 4, 5, 6, 7, 8]
     assert torch.equal(store[3].x[:, 3:], graphs[1][1]["pos"])
@@ -129,42 +87,6 @@ def test_coco_is_numbered_as_pyg_numbers_it() -> None:
     assert renumber(list(numbers)).tolist() == list(numbers.values())
     with pytest.raises(ValueError, match=r"labels \[12, 83\] name no category"):
         renumber([1, 12, 83])
-
-
-def test_edge_lists_lie_in_the_raw_folder_of_pyg(tmp_path: Path) -> None:
-    folder = tmp_path / "raw"
-    (folder / "malnet-graphs-tiny/benign/a").mkdir(parents=True)
-    (folder / "malnet-graphs-tiny/benign/a/b.edgelist").write_text("#\n" * 5 + "0 1\n1 4\n")
-    (folder / "split_info_tiny/type").mkdir(parents=True)
-    for part in ("train", "val", "test"):
-        (folder / f"split_info_tiny/type/{part}.txt").write_text("benign/a/b\n")
-    assert read_malnet(tmp_path).node_ptr.tolist() == [0, 3, 6, 9]
-
-
-@pytest.mark.parametrize(
-    ("write", "message"),
-    [
-        (lambda path: path.write_bytes(b"none"), r"pcqmcontact\.zip must be a whole \.zip file"),
-        (lambda path: zipfile.ZipFile(path, "w").close(), r"zip must hold train\.pt and val\.pt"),
-        (lambda path: torch.save([1], path.with_name("train.pt")), "must hold train.pt and val.pt"),
-    ],
-)
-def test_missing_files_are_reported(
-    write: Callable[[Path], object], message: str, tmp_path: Path
-) -> None:
-    write(tmp_path / "pcqmcontact.zip")
-    with pytest.raises(UserError, match=message):
-        read_fetched("pcqm-contact", tmp_path)
-
-
-@pytest.mark.parametrize("damage", [cut, spoil])
-def test_a_damaged_archive_is_named(damage: Callable[[Path], None], tmp_path: Path) -> None:
-    path = tmp_path / "pcqmcontact.zip"
-    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as packed:
-        packed.writestr("pcqmcontact/train.pt", " ".join(map(str, range(5000))))
-    damage(path)
-    with pytest.raises(UserError, match=r"pcqmcontact\.zip must be a whole \.zip file"):
-        read_fetched("pcqm-contact", tmp_path)
 
 
 def test_a_damaged_file_of_tensors_is_named(tmp_path: Path) -> None:
@@ -180,26 +102,8 @@ def test_a_damaged_file_of_tensors_is_named(tmp_path: Path) -> None:
 def test_other_graphs_are_reported(tmp_path: Path) -> None:
     for part in ("train", "val", "test"):
         torch.save([contacts(3)], tmp_path / f"{part}.pt")
-    with pytest.raises(UserError, match=r"train\.pt must hold the graphs of peptides-func"):
-        read_fetched("peptides-func", tmp_path)
-
-
-def test_targets_that_are_missing_are_reported(tmp_path: Path) -> None:
-    targets = torch.arange(11.0)[None]
-    for number, part in enumerate(("train", "val", "test")):
-        targets = targets + number
-        targets[0, 7] = float("nan") if number else 0.0
-        torch.save([(*contacts(3)[:3], targets)], tmp_path / f"{part}.pt")
-    with pytest.raises(UserError, match=rf"{tmp_path}: length_b must differ .* and be finite"):
-        read_fetched("peptides-struct", tmp_path)
-
-
-def test_the_class_of_processed_files_is_never_made(tmp_path: Path) -> None:
-    torch.save(({"x": torch.ones(1)}, None, Data), tmp_path / "train.pt")
-    assert read_tensors(tmp_path / "train.pt")[2] is not Data
-    torch.save(Data(x=torch.ones(1)), tmp_path / "train.pt")
-    with pytest.raises(UserError, match="must be a whole file of tensors"):
-        read_tensors(tmp_path / "train.pt")
+    with pytest.raises(UserError, match=r"train\.pt must be a file of the graphs of peptides-func"):
+        read("peptides-func", tmp_path)
 
 
 def raw_folder(data_dir: Path, name: str) -> Path:
@@ -217,7 +121,7 @@ def test_struct_targets_are_standardised_over_all_parts(tmp_path: Path) -> None:
     for number, part in enumerate(PARTS):
         targets = 5.0 + number * torch.arange(1.0, 12.0)[None]
         torch.save([molecule(targets)], folder / f"{part}.pt")
-    columns = download_lrgb("peptides-struct", tmp_path)
+    columns = download("peptides-struct", tmp_path)
     torch.testing.assert_close(
         columns.graphs["y"], torch.tensor([-1.0, 0, 1])[:, None].expand(3, 11)
     )
@@ -232,7 +136,7 @@ def test_coco_labels_lose_their_gaps(tmp_path: Path) -> None:
     for part, label in labels.items():
         graph = (torch.ones(3, 14).half(), torch.ones(4, 2).half(), EDGES, label)
         (folder / f"{part}.pickle").write_bytes(pickle.dumps([graph]))
-    columns = download_lrgb("coco-sp", tmp_path)
+    columns = download("coco-sp", tmp_path)
     assert columns.nodes["y"].tolist() == [0, 12, 80, 1, 2, 3, 11, 0, 13]
     assert columns.nodes["x"].dtype == columns.edges["edge_attr"].dtype == torch.float32
 
@@ -241,7 +145,7 @@ def test_node_labels_stay_with_their_nodes(tmp_path: Path) -> None:
     graph = {"x": torch.eye(3), "edge_index": EDGES, "y": torch.tensor([1, 0, 1])}
     graph["edge_attr"] = torch.ones(4)
     torch.save([[graph], [graph], [graph]], raw_folder(tmp_path, "PATTERN") / "PATTERN_v2.pt")
-    columns = download_gnn_benchmark("pattern", tmp_path)
+    columns = download("pattern", tmp_path)
     assert columns.nodes["y"].tolist() == [1, 0, 1] * 3
     assert not columns.edges
 
@@ -278,37 +182,60 @@ def served(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> dict[str, Path]:
     return archives
 
 
-FETCH = {"peptides-func": download_lrgb, "pattern": download_gnn_benchmark}
-
-
-@pytest.mark.parametrize("name", FETCH)
+@pytest.mark.parametrize("name", ["peptides-func", "pattern"])
 def test_a_set_is_fetched_into_an_empty_root(
     name: str, tmp_path: Path, served: dict[str, Path]
 ) -> None:
-    assert len(FETCH[name](name, tmp_path / "new" / "raw").node_ptr) == 4
+    assert len(download(name, tmp_path / "new" / "raw").node_ptr) == 4
     served[name].unlink()
     # once there, nothing is asked for
-    assert len(FETCH[name](name, tmp_path / "new" / "raw").node_ptr) == 4
+    assert len(download(name, tmp_path / "new" / "raw").node_ptr) == 4
     assert not [*(tmp_path / "new").rglob(".download-*")]
 
 
-@pytest.mark.parametrize("name", FETCH)
+@pytest.mark.parametrize("name", ["peptides-func", "pattern"])
 def test_what_broke_off_is_reported_and_fetched_again(
     name: str, tmp_path: Path, served: dict[str, Path]
 ) -> None:
     whole = served[name].read_bytes()
     served[name].write_bytes(whole[: len(whole) // 2])
     with pytest.raises(UserError, match="cannot be downloaded: "):
-        FETCH[name](name, tmp_path / "raw")
+        download(name, tmp_path / "raw")
     assert not [path for path in (tmp_path / "raw").rglob("*") if path.is_file()]
     served[name].write_bytes(whole)
-    assert len(FETCH[name](name, tmp_path / "raw").node_ptr) == 4
+    assert len(download(name, tmp_path / "raw").node_ptr) == 4
 
 
-def test_no_network_is_reported_in_a_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def reject(_: object) -> None:
-        raise OSError("no route")
+@pytest.mark.usefixtures("served")
+def test_what_no_checksum_is_published_for_is_named_by_its_content(tmp_path: Path) -> None:
+    found = [download("peptides-func", tmp_path / data_dir).source for data_dir in ("one", "other")]
+    assert found[0] == found[1]
+    assert "compared with no checksum, since none is published; its files have the hash" in found[0]
+    (tmp_path / "other" / "peptides-func" / "raw" / "more").write_text("more")
+    assert download("peptides-func", tmp_path / "other").source != found[0]
 
-    monkeypatch.setattr(LRGBDataset, "download", reject)
-    with pytest.raises(UserError, match="pascalvoc-sp cannot be downloaded: no route"):
-        download_lrgb("pascalvoc-sp", tmp_path)
+
+@pytest.mark.parametrize("link", [None, tarfile.LNKTYPE, tarfile.SYMTYPE], ids=str)
+@pytest.mark.parametrize("name", ["../../../escaped", "/tmp/graphmamba-escaped"])
+def test_archives_cannot_write_outside_of_their_folder(
+    name: str, link: bytes | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with tarfile.open(tmp_path / "malnet-graphs-tiny.tar.gz", "w:gz") as archive:
+        if link is not None:
+            # a name for a place outside, through which the file is then written
+            leads = tarfile.TarInfo("inside")
+            leads.type, leads.linkname = link, name
+            archive.addfile(leads)
+        member = tarfile.TarInfo(name if link is None else "inside")
+        member.size = 4
+        archive.addfile(member, io.BytesIO(b"evil"))
+    zipped(tmp_path / "split_info_tiny.zip", "", {})
+    files = {"data_url": "malnet-graphs-tiny.tar.gz", "split_url": "split_info_tiny.zip"}
+    for field, file in files.items():
+        monkeypatch.setattr(MalNetTiny, field, (tmp_path / file).as_uri())
+    before = getattr(tarfile.TarFile, "extraction_filter", None)
+    with pytest.raises(UserError):
+        download("malnet-tiny", tmp_path / "root" / "raw")
+    assert all("malnet-tiny" in place.parts for place in tmp_path.rglob("*escaped"))
+    assert not Path("/tmp/graphmamba-escaped").exists()
+    assert getattr(tarfile.TarFile, "extraction_filter", None) == before

@@ -78,79 +78,37 @@ def test_an_edge_list_is_read(rows: str, expected: list[list[int]], tmp_path: Pa
 
 
 @pytest.mark.parametrize(
-    ("rows", "line", "got"),
+    ("rows", "message"),
     [
-        (b"0 1\n2\n", 7, "'2'"),
-        (b"0 1 2\n3 4 5\n", 6, "'0 1 2'"),
-        (b"0 1\n\n4000000000 1\n", 8, "'4000000000 1'"),
-        (b"0 1\n0 99999999999999999999999\n", 7, "'0 99999999999999999999999'"),
-        (b"0 -1\n", 6, "'0 -1'"),
-        (b"0 1.5\n", 6, r"'0 1\.5'"),
-        (b"0 1\n\xff 2\n", 7, r"'\\\\xff 2'"),
+        (b"0 1\n2\n", r"test\.edgelist must be 5 lines of header, then two node numbers a line"),
+        (b"0 1 2\n3 4 5\n", r"test\.edgelist must be"),
+        (b"0 1.5\n", r"test\.edgelist must be"),
+        (b"0 1\n\xff 2\n", r"test\.edgelist must be"),
+        (b"0 99999999999999999999999\n", r"test\.edgelist must be"),
+        (b"0 1\n\n4000000000 1\n", "nodes must have numbers 0 to 999999, got 0 to 4000000000"),
+        (b"0 -1\n", "nodes must have numbers 0 to 999999, got -1 to"),
     ],
-    ids=["one", "three", "large", "huge", "negative", "fraction", "bytes"],
+    ids=["one", "three", "fraction", "bytes", "huge", "large", "negative"],
 )
-def test_a_wrong_line_is_named(rows: bytes, line: int, got: str, tmp_path: Path) -> None:
+def test_a_wrong_edge_list_is_reported(rows: bytes, message: str, tmp_path: Path) -> None:
     file = write_lists(tmp_path)
     file.write_bytes(HEADER.encode() + rows)
-    message = rf"test\.edgelist, line {line}: must be two node numbers, 0 to 999999, got {got}$"
     with pytest.raises(UserError, match=message):
-        read_edge_lists(tmp_path)
-
-
-def test_edges_are_not_taken_for_the_header(tmp_path: Path) -> None:
-    file = write_lists(tmp_path)
-    file.write_text("# one\n# two\n0 1\n1 2\n2 3\n3 4\n")
-    with pytest.raises(UserError, match=r"line 3: the first 5 lines must be a header, got .*'0 1'"):
-        read_edge_lists(tmp_path)
-    file.write_text("# one\n")
-    with pytest.raises(UserError, match=r"edgelist must begin with 5 lines of header, got 1"):
         read_edge_lists(tmp_path)
 
 
 def test_wrong_lists_are_named(tmp_path: Path) -> None:
     write_lists(tmp_path)
     lists = tmp_path / "split_info_tiny" / "type"
-    (lists / "val.txt").write_bytes(b"\xff\xfe")
-    with pytest.raises(UserError, match=r"val\.txt must be a list of names in UTF-8"):
-        read_edge_lists(tmp_path)
     (lists / "val.txt").write_text("worm/family/val")
-    with pytest.raises(UserError, match=r"names must begin with one of .* got 'worm/family/val'"):
+    with pytest.raises(UserError, match=r"names must begin with one of .* got 'worm'"):
         read_edge_lists(tmp_path)
-    for part in ("train", "val", "test"):
-        (lists / f"{part}.txt").write_text("\n")
-    with pytest.raises(UserError, match="type must name at least one graph, got empty lists"):
+    (lists / "val.txt").write_text("\n")
+    with pytest.raises(UserError, match=r"val\.txt must hold at least one name, got none"):
         read_edge_lists(tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("name", "values", "message"),
-    [
-        ("label", [1, 0, 5], "label must be below 5, got 5"),
-        ("edge_ptr", [0, 4, 6, 8], "edge_ptr must run from 0 to 7"),
-        ("edge_ptr", [0, 6, 4, 7], "edge_ptr must never fall"),
-        ("split", [0, 1], "split must have 3 entries, got 2"),
-        ("edge_ptr", np.array([0, 6, 4, 7], np.uint32), "must never fall, got 4 after 6"),
-        (
-            "edge_ptr",
-            [0.0, 4.5, 6.0, 7.0],
-            "edge_ptr must hold integers, 1-dimensional, got float64",
-        ),
-        ("edge_ptr", np.empty(0, np.int64), "edge_ptr must run from 0 to 7, got none"),
-        ("edge", [[0, 1]], "edge must have two rows"),
-        (
-            "edge",
-            np.full((2, 7), 0.5),
-            r"edge must hold integers, 2-dimensional, got float64 of the",
-        ),
-        ("edge", np.full((2, 7), 4_000_000_000), "edge must be below 1000000, got 4000000000"),
-        ("edge", np.full((2, 7), -1), "edge must not be negative, got -1"),
-        ("label", [1, -1, 0], "label must not be negative, got -1"),
-        ("label", 1, r"label must hold integers, 1-dimensional, got int64 of the shape \(\)"),
-        ("split", [0, -1, 1], "split must not be negative, got -1"),
-    ],
-)
-def test_wrong_arrays_are_named(tmp_path: Path, name: str, values: object, message: str) -> None:
-    write_malnet(tmp_path, **{name: np.array(values)})
-    with pytest.raises(UserError, match=message):
+def test_arrays_that_do_not_fit_together_are_named(tmp_path: Path) -> None:
+    write_malnet(tmp_path, edge_ptr=np.array([0, 6, 4, 7]))
+    with pytest.raises(UserError, match=r"malnet_tiny\.npz\.xz must be call graphs whose columns"):
         read_malnet(tmp_path)

@@ -9,7 +9,6 @@ from torch import Tensor
 from graphmamba.data.datasets import sbm
 from graphmamba.data.datasets.sbm import LARGEST, SMALLEST, generate_cluster, generate_pattern
 from graphmamba.data.tables import GraphColumns
-from graphmamba.errors import UserError
 
 SIZES = (200, 20, 30)
 DRAWS = [generate_cluster, generate_pattern]
@@ -111,8 +110,3 @@ def test_pattern_and_host_are_joined_at_chance_one_half() -> None:
         block = adjacency[label == 1][:, label == 0]
         joined, pairs = joined + int(block.sum()), pairs + block.numel()
     assert joined / pairs == pytest.approx(0.5, abs=0.01)
-
-
-def test_sizes_are_checked() -> None:
-    with pytest.raises(UserError, match=r"sizes \(validation\) must be at least 0, got -1"):
-        generate_cluster((1, -1, 0))

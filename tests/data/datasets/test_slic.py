@@ -14,7 +14,6 @@ from graphmamba.data.datasets.slic import (
     join_touching,
 )
 from graphmamba.data.datasets.superpixels import CIFAR_RECIPE, MNIST_RECIPE
-from graphmamba.errors import UserError
 from tests.helpers.image_files import photographs, quarters, smooth_noise
 
 pytest.importorskip("skimage")
@@ -83,11 +82,6 @@ def test_regions_of_a_photograph_are_those_of_scikit_image() -> None:
     assert np.array_equal(find_superpixels(cat, recipe), superpixels_written_out(cat, recipe))
 
 
-def test_four_flat_quarters_are_four_regions() -> None:
-    regions = find_superpixels(quarters(20, 24), SlicRecipe(4, 4, 1.0))
-    assert np.array_equal(regions, np.array([[0, 1], [2, 3]]).repeat(10, 0).repeat(12, 1))
-
-
 def test_there_are_never_more_regions_than_allowed_nor_gaps() -> None:
     from scipy.ndimage import label
 
@@ -108,21 +102,6 @@ def test_the_smallest_images_pass(shape: tuple[int, int], channels: int) -> None
     regions = find_superpixels(image, PHOTOGRAPH)
     # fewer pixels than regions asked for: each pixel is one
     assert np.array_equal(regions, np.arange(regions.size).reshape(shape))
-
-
-def test_a_flat_image_is_cut_into_a_grid() -> None:
-    regions = find_superpixels(np.full((40, 40, 3), 77, np.uint8), SlicRecipe(16, 16, 10.0))
-    # pixels half way belong to the region that comes first
-    sides = [11, 10, 10, 9]
-    assert np.bincount(regions.ravel()).tolist() == np.outer(sides, sides).ravel().tolist()
-
-
-def test_what_to_install_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    import sys
-
-    monkeypatch.setitem(sys.modules, "skimage.color", None)
-    with pytest.raises(UserError, match=r"images need scikit-image: pip install 'graphmamba\[im"):
-        find_superpixels(quarters(4, 4), PHOTOGRAPH)
 
 
 def test_four_quarters_are_four_regions_that_touch() -> None:

@@ -5,8 +5,6 @@ as an extended SMILES, whose atoms carry the numbers of their contacts. Both ato
 carry its number. Wrong pairs to learn from are drawn again for each batch.
 """
 
-import csv
-import gzip
 from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import replace
@@ -18,7 +16,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from graphmamba.data.datasets.files import DAMAGED, find_file
+from graphmamba.data.datasets.files import find_file, reading
 from graphmamba.data.datasets.molecules import columns_of_molecules, import_rdkit
 from graphmamba.data.parallel import track
 from graphmamba.data.tables import LINKS, GraphColumns, Pairs, boundaries
@@ -38,6 +36,8 @@ NEGATIVES = 2
 """Wrong pairs for each true one."""
 ROUNDS = 10
 """Times that a pair which cannot serve is drawn again."""
+PART = 10_000
+"""Rows of the table that are read at a time."""
 BITS = 32
 """Random bits that decide on a node."""
 
@@ -75,22 +75,19 @@ def shuffled_split(graphs: int) -> Int[Tensor, " graphs"]:
 
 
 def _rows(path: Path, stride: int) -> Iterator[tuple[int, str]]:
-    """Lines and extended SMILES of the table, one at a time: unpacked it would fill the memory."""
-    try:
-        opened = gzip.open if path.suffix == ".gz" else open
-        with opened(path, "rt", encoding="utf-8") as file:
-            lines = csv.reader(file, delimiter="\t")
-            names = next(lines, [])
-            if COLUMN not in names:
-                raise UserError(f"{path} must have the column '{COLUMN}', got {', '.join(names)}")
-            place = names.index(COLUMN)
-            for number, line in enumerate(lines):
+    """Lines and extended SMILES of the table, part by part: unpacked it would fill the memory."""
+    import pandas as pd
+
+    with (
+        reading(path, "a whole table"),
+        pd.read_csv(
+            path, sep="\t", usecols=[COLUMN], dtype=str, keep_default_na=False, chunksize=PART
+        ) as parts,
+    ):
+        for part in parts:
+            for number, text in part[COLUMN].items():
                 if number % stride == 0:
-                    yield number + 2, line[place] if place < len(line) else ""
-    except UserError:
-        raise
-    except (*DAMAGED, csv.Error) as error:
-        raise UserError(f"{path} must be a whole table: {error}") from error
+                    yield number + 2, text
 
 
 def _molecules(

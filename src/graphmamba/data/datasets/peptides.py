@@ -3,12 +3,7 @@
 Long Range Graph Benchmark (https://arxiv.org/abs/2206.08164).
 """
 
-import csv
-import gzip
-import io
 import json
-import math
-from collections.abc import Callable, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -18,11 +13,11 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.data.catalog import PEPTIDE_FUNCTIONS, PEPTIDE_STRUCTURES
-from graphmamba.data.datasets.files import DAMAGED, find_file, read_arrays
+from graphmamba.data.catalog import PEPTIDE_STRUCTURES
+from graphmamba.data.datasets.files import find_file, read_arrays, reading
 from graphmamba.data.datasets.molecules import read_smiles
 from graphmamba.data.datasets.safe_pickle import read_array_pickle
-from graphmamba.data.splits import SPLITS
+from graphmamba.data.splits import SPLITS, split_numbers
 from graphmamba.data.tables import GraphColumns
 from graphmamba.errors import UserError
 
@@ -33,74 +28,43 @@ PUBLISHED = (
     "splits_random_stratified_peptide_structure.pickle",
 )
 """The same file under two names: a dictionary of the peptides in each split."""
-SPLIT_NAMES = ("train", "val", "test")
 LABELLED = "peptide_multi_class_dataset.csv"
 STRUCTURES = ("peptide_structure_dataset.csv", "peptide_structure_normalized_dataset.csv")
 """The published targets, one row for each peptide: as computed, or standardised already."""
 MEASURED = "peptide_struct_partial.csv"
 """Targets of some peptides, computed by somebody else: `lrgb_row` numbers the peptide."""
 SPLIT_FILES = f"{PUBLISHED[0]} (or {SPLIT})"
-CLASSES = len(PEPTIDE_FUNCTIONS)
 TARGETS = PEPTIDE_STRUCTURES
-DIGITS = 18
-LEAST = 2
-"""Peptides that a standard deviation takes."""
-Row = dict[str, str]
 
 
 def read_split(folder: Path, peptides: int) -> Int[Tensor, " graphs"]:
     """Read the split of each peptide; func and struct share it."""
     path = find_file(folder, SPLIT, *PUBLISHED)
-    if path.name == SPLIT:
-        given = read_arrays(path, ["split"])["split"]
-        if not np.issubdtype(given.dtype, np.integer):
-            raise UserError(f"{path}: split must hold integers, got {given.dtype}")
-        split = torch.from_numpy(given.astype(np.int64))
-    else:
-        split = _read_published(path, peptides)
-    if split.shape != (peptides,):
-        raise UserError(f"{path}: split must have {peptides} entries, got {tuple(split.shape)}")
-    if not set(split.unique().tolist()) <= set(SPLITS.values()):
-        raise UserError(f"{path}: split must hold 0, 1 and 2 alone, got {split.unique().tolist()}")
-    return split
-
-
-def _read_published(path: Path, peptides: int) -> Int[Tensor, " graphs"]:
-    parts = read_array_pickle(path)
-    if not isinstance(parts, dict) or set(parts) != set(SPLIT_NAMES):
-        got = sorted(map(str, parts)) if isinstance(parts, dict) else type(parts).__name__
-        raise UserError(f"{path} must hold a dictionary of {', '.join(SPLIT_NAMES)}, got {got}")
-    members = [_members(path, part, parts[part], peptides) for part in SPLIT_NAMES]
-    count = np.bincount(np.concatenate(members), minlength=peptides)
-    if (count != 1).any():
-        place = int((count != 1).argmax())
-        raise UserError(
-            f"{path} must name each peptide once, got peptide {place} {count[place]} times"
-        )
-    split = np.empty(peptides, dtype=np.int64)
-    for number, part in enumerate(members):
-        split[part] = number
-    return torch.from_numpy(split)
-
-
-def _members(path: Path, part: str, values: Any, peptides: int) -> np.ndarray:
-    members = np.asarray(values)
-    is_list = members.ndim == 1 and np.issubdtype(members.dtype, np.integer)
-    if not is_list or not len(members) or members.min() < 0 or members.max() >= peptides:
-        raise UserError(
-            f"{path}: {part} must hold numbers of peptides, 0 to {peptides - 1}, "
-            f"got {members.dtype} of shape {members.shape}"
-        )
-    return members.astype(np.int64)
+    with reading(path, f"a split of {peptides} peptides"):
+        if path.name != SPLIT:
+            parts = read_array_pickle(path)
+            keys = zip(SPLITS, ("train", "val", "test"), strict=True)
+            members = {name: [int(place) for place in parts[key]] for name, key in keys}
+            split = split_numbers(members, peptides)
+        else:
+            split = torch.from_numpy(read_arrays(path, ["split"])["split"].astype(np.int64))
+        if split is None or split.shape != (peptides,):
+            raise ValueError(f"it has {0 if split is None else len(split)} entries")
+        return split
 
 
 def read_peptides_func(folder: Path) -> GraphColumns:
     """Read all peptides with their ten labels."""
-    path, rows = _read_peptides(folder)
-    labels = torch.tensor([_read_labels(path, line, row) for line, row in enumerate(rows, 2)])
-    split = read_split(folder, len(rows))
-    graphs = read_smiles([row["smiles"] for row in rows], _line_of(path, range(len(rows))))
-    return replace(graphs, graphs={"y": labels}, split=split, source=f"built from {path.name}")
+    path = find_file(folder, f"{LABELLED}.gz", LABELLED)
+    rows = _read_rows(path, ["smiles", "labels"])
+    with reading(path, "a table whose labels are lists of 0 and 1"):
+        labels = torch.tensor([json.loads(text) for text in rows["labels"]]).float()
+    return replace(
+        _read_molecules(path, rows["smiles"]),
+        graphs={"y": labels},
+        split=read_split(folder, len(rows)),
+        source=f"built from {path.name}",
+    )
 
 
 def read_peptides_struct(folder: Path) -> GraphColumns:
@@ -109,40 +73,40 @@ def read_peptides_struct(folder: Path) -> GraphColumns:
     Targets are standardised over the peptides that are there, test split included, as the published
     ones are over all. Fewer peptides give other units, hence scores of their own.
     """
-    for name in [f"{name}{ending}" for name in STRUCTURES for ending in (".gz", "")]:
-        if (folder / name).is_file():
-            path = origin = folder / name
-            rows = _read_rows(path, ["smiles", *TARGETS])
-            raw = torch.tensor(_read_target_rows(path, rows), dtype=torch.float64)
-            split, chosen = read_split(folder, len(rows)), list(range(len(rows)))
-            source = f"built from {path.name}: all {len(rows):,} peptides"
-            break
+    names = [f"{name}{ending}" for name in STRUCTURES for ending in (".gz", "")]
+    if any((folder / name).is_file() for name in names):
+        path = origin = find_file(folder, *names)
+        rows = _read_rows(path, ["smiles", *TARGETS])
+        raw, split = _read_targets(path, rows), read_split(folder, len(rows))
+        source = f"built from {path.name}: all {len(rows):,} peptides"
     else:
-        path, rows = _read_peptides(folder)
-        origin = find_file(folder, MEASURED)
-        numbers, raw = _read_targets(origin, len(rows))
-        split, chosen = read_split(folder, len(rows))[numbers], numbers.tolist()
+        path, origin = find_file(folder, f"{LABELLED}.gz", LABELLED), find_file(folder, MEASURED)
+        every, some = _read_rows(path, ["smiles"]), _read_rows(origin, ["lrgb_row", *TARGETS])
+        with reading(origin, "a table whose lrgb_row numbers the peptides"):
+            some = some.set_index(some["lrgb_row"].astype(int)).sort_index()
+            rows = every.iloc[some.index]
+        raw = _read_targets(origin, some).float()
+        split = read_split(folder, len(every))[some.index.tolist()]
         source = (
-            f"built from {path.name} and {origin.name}: {len(chosen):,} of {len(rows):,} peptides. "
+            f"built from {path.name} and {origin.name}: {len(rows):,} of {len(every):,} peptides. "
             f"All {len(TARGETS)} targets are partial, in units of their own: scores are not "
             "comparable with published ones"
         )
-    targets = standardise(raw, str(origin))
-    graphs = read_smiles([rows[i]["smiles"] for i in chosen], _line_of(path, chosen))
-    return replace(graphs, graphs={"y": targets}, split=split, source=source)
+    return replace(
+        _read_molecules(path, rows["smiles"]),
+        graphs={"y": standardise(raw, str(origin))},
+        split=split,
+        source=source,
+    )
 
 
 def standardise(
-    targets: Float[Tensor, "graphs targets"], origin: str = "the graphs"
+    targets: Float[Tensor, "graphs targets"], origin: str
 ) -> Float[Tensor, "graphs targets"]:
     """Give each target mean 0 and sample standard deviation 1."""
     exact = targets.double()
-    if len(exact) < LEAST:
-        raise UserError(
-            f"{origin} must hold targets of {LEAST} peptides at least, got {len(exact)}"
-        )
     low, high = torch.aminmax(exact, dim=0)
-    deviation = exact.std(dim=0)
+    deviation = exact.std(dim=0) if len(exact) > 1 else torch.zeros_like(low)
     wrong = ~deviation.isfinite() | (low == high)
     if bool(wrong.any()):
         place = int(wrong.nonzero()[0])
@@ -153,86 +117,19 @@ def standardise(
     return ((exact - exact.mean(dim=0)) / deviation).float()
 
 
-def _read_peptides(folder: Path) -> tuple[Path, list[Row]]:
-    path = find_file(folder, f"{LABELLED}.gz", LABELLED)
-    return path, _read_rows(path, ["smiles", "labels"])
+def _read_rows(path: Path, columns: list[str]) -> Any:
+    """Read a table as words."""
+    import pandas as pd
+
+    with reading(path, "a whole CSV file"):
+        return pd.read_csv(path, usecols=columns, dtype=str, keep_default_na=False).fillna("")
 
 
-def _read_rows(path: Path, columns: Sequence[str]) -> list[Row]:
-    content = path.read_bytes()
-    try:
-        text = (gzip.decompress(content) if path.suffix == ".gz" else content).decode()
-        reader = csv.DictReader(io.StringIO(text, newline=""), restval="")
-        rows = list(reader)
-    except (*DAMAGED, csv.Error) as error:
-        raise UserError(f"{path} must be a whole CSV file: {error}") from error
-    names = reader.fieldnames or []
-    for column in columns:
-        if column not in names:
-            raise UserError(f"{path} must have the column '{column}', got {', '.join(names)}")
-    if not rows:
-        raise UserError(f"{path} must hold at least one row, got none")
-    return rows
+def _read_targets(path: Path, rows: Any) -> Float[Tensor, "graphs targets"]:
+    with reading(path, "a table of numbers"):
+        return torch.from_numpy(rows[list(TARGETS)].astype(float).to_numpy())
 
 
-def _line_of(path: Path, numbers: Sequence[int]) -> Callable[[int], str]:
-    """How messages call a molecule: its line in the file, whose first line are the names."""
-    return lambda place: f"{path}, line {numbers[place] + 2}"
-
-
-def _read_labels(path: Path, line: int, row: Row) -> list[float]:
-    try:
-        labels = json.loads(row["labels"])
-    except (json.JSONDecodeError, RecursionError):
-        labels = None
-    is_fitting = isinstance(labels, list) and len(labels) == CLASSES
-    if not is_fitting or any(label not in (0, 1) for label in labels):
-        raise UserError(
-            f"{path}, line {line}: labels must be {CLASSES} of 0 and 1 in brackets, "
-            f"got {row['labels']!r}"
-        )
-    return [float(label) for label in labels]
-
-
-def _read_targets(
-    path: Path, peptides: int
-) -> tuple[Int[Tensor, " graphs"], Float[Tensor, "graphs targets"]]:
-    rows = _read_rows(path, ["lrgb_row", *TARGETS])
-    numbers = torch.tensor(
-        [_read_number(path, line, row, peptides) for line, row in enumerate(rows, 2)]
-    )
-    order = numbers.argsort(stable=True)
-    twice = (numbers[order].diff() == 0).nonzero()
-    if twice.numel():
-        raise UserError(
-            f"{path}: lrgb_row {int(numbers[order[twice[0]]])} must occur once, got two"
-        )
-    targets = torch.tensor(_read_target_rows(path, rows), dtype=torch.float64)
-    return numbers[order], targets[order].float()
-
-
-def _read_target_rows(path: Path, rows: list[Row]) -> list[list[float]]:
-    return [
-        [_read_target(path, line, row, name) for name in TARGETS]
-        for line, row in enumerate(rows, 2)
-    ]
-
-
-def _read_number(path: Path, line: int, row: Row, peptides: int) -> int:
-    text = row["lrgb_row"]
-    if not text.isdecimal():
-        raise UserError(f"{path}, line {line}: lrgb_row must be a whole number, got {text!r}")
-    # Python itself will not read thousands of digits.
-    if len(text) > DIGITS or int(text) >= peptides:
-        raise UserError(f"{path}, line {line}: lrgb_row must be 0 to {peptides - 1}, got {text}")
-    return int(text)
-
-
-def _read_target(path: Path, line: int, row: Row, name: str) -> float:
-    try:
-        value = float(row[name])
-    except (TypeError, ValueError):
-        value = math.nan
-    if not math.isfinite(value):
-        raise UserError(f"{path}, line {line}: {name} must be a finite number, got {row[name]!r}")
-    return value
+def _read_molecules(path: Path, smiles: Any) -> GraphColumns:
+    # the first line of the file are the names
+    return read_smiles(smiles.tolist(), lambda place: f"{path}, line {smiles.index[place] + 2}")

@@ -8,14 +8,14 @@ each behind a function of ours that checks what it is given; all others are reje
 import io
 import pickle
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import IO, Any
 
 import numpy as np
 import torch
 
-from graphmamba.errors import UserError
+from graphmamba.data.datasets.files import reading
 
 Known = Mapping[tuple[str, str], object]
 
@@ -153,28 +153,19 @@ def read_array_pickle(path: Path) -> Any:
 
 
 def _read(path: Path, known: Known, kind: str) -> Any:
-    try:
-        with path.open("rb") as file:
-            return _Unpickler(file, known).load()
-    except OSError:
-        raise
     # bytes that are no pickle, or that call what is known wrongly, end in any way there is
-    except Exception as error:
-        raise UserError(f"{path} must hold {kind} alone: {error}") from error
+    with reading(path, f"a pickle of {kind} alone"), path.open("rb") as file:
+        return _Unpickler(file, known).load()
 
 
-def load_tensors(file: io.BytesIO | Path, known: Sequence[tuple[type, str]] = ()) -> Any:
+def load_tensors(file: io.BytesIO | Path) -> Any:
     """Read what `torch.save` wrote, onto the CPU; nothing but tensors and plain containers.
 
-    Args:
-        file: What is read.
-        known: Classes that it may name, each with its name there. PyG admits its own when it is
-            imported; none of them is made here.
+    PyG admits its own classes when it is imported; none of them is made here.
     """
     others = torch.serialization.get_safe_globals()
     torch.serialization.clear_safe_globals()
     try:
-        with torch.serialization.safe_globals([*known]):
-            return torch.load(file, weights_only=True, map_location="cpu")
+        return torch.load(file, weights_only=True, map_location="cpu")
     finally:
         torch.serialization.add_safe_globals(others)

@@ -6,7 +6,7 @@ are drawn, which is the same distribution and spares a permutation of every matr
 """
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from threading import Lock
 
 import torch
@@ -15,7 +15,7 @@ from torch import Tensor
 
 from graphmamba.checks import check_least
 from graphmamba.data.parallel import run_all
-from graphmamba.data.tables import GraphColumns, boundaries
+from graphmamba.data.tables import GraphColumns, boundaries, concatenate
 
 SMALLEST, LARGEST = 5, 34
 """Nodes of a community and of a pattern: uniform, both ends included."""
@@ -41,17 +41,8 @@ class Blocks:
     rank: Int[Tensor, "graphs nodes"]
     """Place of each node within its block."""
     counts: Int[Tensor, " graphs"]
-
-
-@dataclass(frozen=True)
-class _Drawn:
-    """Some graphs; edges sorted by graph and target."""
-
-    counts: Int[Tensor, " graphs"]
-    edge_counts: Int[Tensor, " graphs"]
-    edge_index: Tensor
-    x: Tensor
-    y: Tensor
+    luck: Float[Tensor, "graphs nodes nodes"]
+    """Number of each pair, which is joined where it is below the pair's chance."""
 
 
 def generate_cluster(sizes: Sizes = (10_000, 1_000, 1_000), seed: int = 0) -> GraphColumns:
@@ -59,13 +50,12 @@ def generate_cluster(sizes: Sizes = (10_000, 1_000, 1_000), seed: int = 0) -> Gr
     generator = torch.Generator().manual_seed(seed)
     chance = _chances(CLUSTER_COMMUNITIES, CLUSTER_INSIDE, CLUSTER_BETWEEN)
 
-    def draw(numbers: Int[Tensor, " graphs"]) -> Callable[[], _Drawn]:
+    def draw(numbers: Int[Tensor, " graphs"]) -> Callable[[], GraphColumns]:
         community = _draw_sizes((len(numbers), CLUSTER_COMMUNITIES), generator)
         blocks = assign_blocks(community, generator)
-        luck = _draw_luck(blocks, generator)
 
-        def make() -> _Drawn:
-            edges = _join(blocks.block, chance, luck)
+        def make() -> GraphColumns:
+            edges = _join(blocks, chance)
             # nodes were assigned at random, so that the first of a community is any of them
             known = torch.where(blocks.rank == 0, blocks.block + 1, 0)
             return _flatten(blocks, edges, known, CLUSTER_COMMUNITIES + 1, blocks.block)
@@ -89,15 +79,14 @@ def generate_pattern(sizes: Sizes = (10_000, 2_000, 2_000), seed: int = 0) -> Gr
     chance = _chances(PATTERN_COMMUNITIES + 1, PATTERN_INSIDE, PATTERN_BETWEEN)
     chance[PATTERN_COMMUNITIES, :-1] = chance[:-1, PATTERN_COMMUNITIES] = PATTERN_EDGE
 
-    def draw(numbers: Int[Tensor, " graphs"]) -> Callable[[], _Drawn]:
+    def draw(numbers: Int[Tensor, " graphs"]) -> Callable[[], GraphColumns]:
         which = numbers % PATTERNS
         community = _draw_sizes((len(numbers), PATTERN_COMMUNITIES), generator)
         blocks = assign_blocks(torch.cat([community, pattern_sizes[which, None]], dim=1), generator)
-        luck = _draw_luck(blocks, generator)
         signal = torch.randint(SIGNALS, tuple(blocks.block.shape), generator=generator)
 
-        def make() -> _Drawn:
-            edges = _join(blocks.block, chance, luck)
+        def make() -> GraphColumns:
+            edges = _join(blocks, chance)
             # edges and signals of the patterns take the place of those drawn for their nodes
             member = blocks.block == PATTERN_COMMUNITIES
             graph, node = member.nonzero(as_tuple=True)
@@ -121,7 +110,8 @@ def assign_blocks(sizes: Int[Tensor, "graphs blocks"], generator: torch.Generato
     place = keys.argsort(dim=1).argsort(dim=1)
     block = torch.searchsorted(ends, place, right=True)
     start = torch.nn.functional.pad(ends, (1, 0)).gather(1, block)
-    return Blocks(block, place - start, counts)
+    luck = torch.rand((*block.shape, block.shape[1]), generator=generator)
+    return Blocks(block, place - start, counts, luck)
 
 
 def _draw_sizes(shape: tuple[int, ...], generator: torch.Generator) -> Int[Tensor, "*shape"]:
@@ -135,18 +125,11 @@ def _chances(blocks: int, inside: float, between: float) -> Float[Tensor, "kinds
     return chance
 
 
-def _draw_luck(blocks: Blocks, generator: torch.Generator) -> Float[Tensor, "graphs nodes nodes"]:
-    graphs, nodes = blocks.block.shape
-    return torch.rand((graphs, nodes, nodes), generator=generator)
-
-
 def _join(
-    block: Int[Tensor, "graphs nodes"],
-    chance: Float[Tensor, "kinds kinds"],
-    luck: Float[Tensor, "graphs nodes nodes"],
+    blocks: Blocks, chance: Float[Tensor, "kinds kinds"]
 ) -> Bool[Tensor, "graphs nodes nodes"]:
-    pair = block[:, :, None] * len(chance) + block[:, None, :]  # [graphs, nodes, nodes]
-    edges = (luck < chance.flatten()[pair]).triu_(1)
+    pair = blocks.block[:, :, None] * len(chance) + blocks.block[:, None, :]
+    edges = (blocks.luck < chance.flatten()[pair]).triu_(1)
     return edges | edges.mT
 
 
@@ -156,21 +139,23 @@ def _flatten(
     signal: Int[Tensor, "graphs nodes"],
     signals: int,
     label: Tensor,
-) -> _Drawn:
+) -> GraphColumns:
     here = torch.arange(edges.shape[1]) < blocks.counts[:, None]
     _, target, source = edges.nonzero(as_tuple=True)
-    return _Drawn(
-        counts=blocks.counts,
-        edge_counts=edges.sum(dim=(1, 2)),
-        # no graph has more than 204 nodes, and there are many edges to keep until the end
-        edge_index=torch.stack([source, target]).to(torch.uint8),
-        x=torch.nn.functional.one_hot(signal[here], signals).float(),
-        y=label[here].long(),
+    return GraphColumns(
+        boundaries(blocks.counts),
+        boundaries(edges.sum(dim=(1, 2))),
+        # there are many edges to keep until the end
+        torch.stack([source, target]).short(),
+        {
+            "x": torch.nn.functional.one_hot(signal[here], signals).float(),
+            "y": label[here].long(),
+        },
     )
 
 
 def _draw_all(
-    draw: Callable[[Int[Tensor, " graphs"]], Callable[[], _Drawn]], sizes: Sizes, source: str
+    draw: Callable[[Int[Tensor, " graphs"]], Callable[[], GraphColumns]], sizes: Sizes, source: str
 ) -> GraphColumns:
     """Draw graphs in chunks and lay them end to end."""
     for name, size in zip(("training", "validation", "test"), sizes, strict=True):
@@ -179,7 +164,7 @@ def _draw_all(
     chunks = torch.cat([torch.arange(size) for size in sizes]).split(CHUNK)
     following, turn = enumerate(chunks), Lock()
 
-    def draw_next(_: int) -> tuple[int, _Drawn]:
+    def draw_next(_: int) -> tuple[int, GraphColumns]:
         # random numbers come in turn, whoever draws them; all else is done side by side
         with turn:
             place, numbers = next(following)
@@ -187,12 +172,8 @@ def _draw_all(
         return place, make()
 
     made = dict(run_all(draw_next, range(len(chunks)), "Drawing graphs"))
-    drawn = [made[place] for place in range(len(chunks))]
-    return GraphColumns(
-        node_ptr=boundaries(torch.cat([each.counts for each in drawn])),
-        edge_ptr=boundaries(torch.cat([each.edge_counts for each in drawn])),
-        edge_index=torch.cat([each.edge_index for each in drawn], dim=1).long(),
-        nodes={"x": torch.cat([each.x for each in drawn]), "y": torch.cat([e.y for e in drawn])},
+    return replace(
+        concatenate([made[place] for place in range(len(chunks))]),
         split=torch.repeat_interleave(torch.arange(3), torch.tensor(sizes)),
         source=source,
     )

@@ -1,26 +1,20 @@
 """Open and build the ten benchmarks: read from files, downloaded, or generated."""
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
-from itertools import chain
 from pathlib import Path
 from shlex import quote
 
-import torch
 from torch import Tensor
 
 from graphmamba.checks import check_choice, check_seed
-from graphmamba.data.cache import default_data_dir, is_kept, open_or_build, open_store, recipe_hash
-from graphmamba.data.catalog import CATALOG, Benchmark, Level, Task
+from graphmamba.data.cache import default_data_dir, open_or_build, open_store, recipe_hash
+from graphmamba.data.catalog import CATALOG, Benchmark
 from graphmamba.data.datasets import coco, malnet, pcqm_contact, peptides, superpixels, voc
-from graphmamba.data.datasets.download import (
-    FETCHED,
-    download_gnn_benchmark,
-    download_lrgb,
-    download_malnet,
-    read_fetched,
-)
+from graphmamba.data.datasets.download import RAW_FILES, find_fetched, read_fetched
+from graphmamba.data.datasets.download import download as fetch
+from graphmamba.data.datasets.files import MissingFileError
 from graphmamba.data.datasets.sbm import Sizes, generate_cluster, generate_pattern
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import LINKS, GraphColumns
@@ -35,10 +29,8 @@ PROFILE = Precompute(degree_profile="unbiased")
 
 @dataclass(frozen=True)
 class Source:
-    """The ways to get one benchmark."""
+    """The ways to get one benchmark, but for the download that all have."""
 
-    download: Callable[[Path], GraphColumns]
-    """Fetches the published files into a folder and reads them."""
     read: Callable[[Path], GraphColumns] | None = None
     """Reads a folder of local files; None where there is no reader."""
     files: str = ""
@@ -53,51 +45,22 @@ class Source:
 
 SOURCES: dict[str, Source] = {
     "peptides-func": Source(
-        download=partial(download_lrgb, "peptides-func"),
-        read=peptides.read_peptides_func,
-        files=f"{peptides.LABELLED}[.gz] and {peptides.SPLIT_FILES}",
+        peptides.read_peptides_func, f"{peptides.LABELLED}[.gz] and {peptides.SPLIT_FILES}"
     ),
     "peptides-struct": Source(
-        download=partial(download_lrgb, "peptides-struct"),
-        read=peptides.read_peptides_struct,
-        files=f"{peptides.STRUCTURES[0]}[.gz] and {peptides.SPLIT_FILES}, "
+        peptides.read_peptides_struct,
+        f"{peptides.STRUCTURES[0]}[.gz] and {peptides.SPLIT_FILES}, "
         f"or {peptides.LABELLED}[.gz], {peptides.MEASURED} (targets of some peptides) "
         f"and {peptides.SPLIT_FILES}",
     ),
-    "pascalvoc-sp": Source(
-        download=partial(download_lrgb, "pascalvoc-sp"),
-        read=voc.read_voc_folder,
-        files=voc.HOLDS,
-    ),
-    "coco-sp": Source(
-        download=partial(download_lrgb, "coco-sp"),
-        read=coco.read_coco,
-        files=coco.FOLDERS,
-        reading=2,
-    ),
-    "pcqm-contact": Source(
-        download=partial(download_lrgb, "pcqm-contact"),
-        read=pcqm_contact.read_pcqm_contact,
-        files=f"{pcqm_contact.FILE}[.gz]",
-    ),
-    "malnet-tiny": Source(
-        download=download_malnet,
-        read=malnet.read_malnet,
-        files=malnet.FILES,
-        has_features=False,
-    ),
-    "cifar10": Source(
-        download=partial(download_gnn_benchmark, "cifar10"),
-        read=superpixels.read_cifar10,
-        files=superpixels.CIFAR_FILES,
-    ),
-    "mnist": Source(
-        download=partial(download_gnn_benchmark, "mnist"),
-        read=superpixels.read_mnist,
-        files=superpixels.MNIST_FILES,
-    ),
-    "cluster": Source(partial(download_gnn_benchmark, "cluster"), generate=generate_cluster),
-    "pattern": Source(partial(download_gnn_benchmark, "pattern"), generate=generate_pattern),
+    "pascalvoc-sp": Source(voc.read_voc_folder, voc.HOLDS),
+    "coco-sp": Source(coco.read_coco, coco.FOLDERS, reading=2),
+    "pcqm-contact": Source(pcqm_contact.read_pcqm_contact, f"{pcqm_contact.FILE}[.gz]"),
+    "malnet-tiny": Source(malnet.read_malnet, malnet.FILES, has_features=False),
+    "cifar10": Source(superpixels.read_cifar10, superpixels.CIFAR_HOLDS),
+    "mnist": Source(superpixels.read_mnist, superpixels.MNIST_HOLDS),
+    "cluster": Source(generate=generate_cluster),
+    "pattern": Source(generate=generate_pattern),
 }
 
 
@@ -117,7 +80,7 @@ def open_benchmark(
     generate = SOURCES[name].generate
     if generate is None:
         place = place_of(name, data_dir)
-        if not is_kept(place):
+        if not place.exists():
             raise UserError(f"{name} is not in {data_dir}: {how_to_get(name, data_dir)}")
         return open_store(place)
     build = partial(generate, sizes or published_sizes(name), seed)
@@ -147,11 +110,11 @@ def build_benchmark(
     source = SOURCES[name]
     if folder is None:
         if source.generate is None or download:
-            origin, make = "the download", partial(source.download, data_dir / "raw")
+            origin, make = "the download", partial(fetch, name, data_dir / "raw")
         else:
             origin, make = "the recipe", partial(source.generate, published_sizes(name), seed)
     else:
-        origin, make = f"folder {folder}", partial(_reader_of(name, folder), folder)
+        origin, make = f"folder {folder}", partial(_read_folder, name, folder)
 
     def build() -> GraphColumns:
         columns = make()
@@ -186,21 +149,23 @@ def published_sizes(name: str) -> Sizes:
     return benchmark.train, benchmark.validation, benchmark.test
 
 
-def _reader_of(name: str, folder: Path) -> Callable[[Path], GraphColumns]:
-    """Choose how to read a folder: finished graphs before files to make them from."""
-    source = SOURCES[name]
-    if not folder.is_dir():
-        raise UserError(f"--from must be a folder that holds {_files_of(name)}, got '{folder}'")
-    if name in FETCHED and FETCHED[name].is_in(folder):
-        return partial(read_fetched, name)
-    if source.read is None:
-        raise UserError(f"--from must be a folder that holds {_files_of(name)}, got '{folder}'")
-    return source.read
+def _read_folder(name: str, folder: Path) -> GraphColumns:
+    """Read finished graphs before files to make them from."""
+    read = SOURCES[name].read
+    if fetched := find_fetched(name, folder):
+        return read_fetched(name, fetched)
+    told = f"--from must be a folder that holds {_files_of(name)}, got '{folder}'"
+    if read is None or not folder.is_dir():
+        raise UserError(told)
+    try:
+        return read(folder)
+    except MissingFileError as missing:
+        raise UserError(f"{told}: {missing}") from missing
 
 
 def _files_of(name: str) -> str:
     own = SOURCES[name].files
-    return " or ".join([own] * bool(own) + ["what PyG has fetched"] * (name in FETCHED))
+    return " or ".join([own] * bool(own) + ["what PyG has fetched"] * (name in RAW_FILES))
 
 
 def how_to_get(name: str, data_dir: Path | None = None) -> str:
@@ -239,55 +204,38 @@ def check_benchmark(
     columns: GraphColumns, benchmark: Benchmark, origin: str, *, has_features: bool = True
 ) -> None:
     """Reject the graphs of another set before they are kept under a name that is not theirs."""
-    rules = chain(_features(columns, benchmark, has_features), _labels(columns, benchmark.task))
-    for rule, got in rules:
-        read = f" ({columns.source})" if columns.source else ""
-        raise UserError(f"{origin} must hold graphs of {benchmark.title}: {rule}, got {got}{read}")
-
-
-def _features(
-    columns: GraphColumns, benchmark: Benchmark, has_features: bool
-) -> Iterator[tuple[str, str]]:
-    """Rules that do not hold for the features, each with what is there instead."""
-    features = benchmark.features
-    node_columns = features.node_columns if has_features else 0
-    for name, among, needed, is_integer in (
-        ("x", columns.nodes, node_columns, features.nodes == "atoms"),
-        ("edge_attr", columns.edges, features.edge_columns, features.edges == "bonds"),
-    ):
-        values = among.get(name)
-        if not needed:
-            if values is not None:
-                yield f"{name} must not be there", _shape(values)
-        elif (
-            values is None
-            or values.shape[1:] != (needed,)
-            or values.is_floating_point() == is_integer
-        ):
-            kind = "integers" if is_integer else "floating-point numbers"
-            yield f"{name} must have {needed} columns of {kind}", _shape(values)
-
-
-def _labels(columns: GraphColumns, task: Task) -> Iterator[tuple[str, str]]:
-    """Rules that do not hold for the labels, each with what is there instead."""
+    features, task = benchmark.features, benchmark.task
+    found = [
+        *_wrong("x", columns.nodes.get("x"), features.node_columns if has_features else 0,
+                features.nodes == "atoms"),
+        *_wrong("edge_attr", columns.edges.get("edge_attr"), features.edge_columns,
+                features.edges == "bonds"),
+    ]  # fmt: skip
+    tables = {"graph": columns.graphs, "node": columns.nodes}
     if task.level == "link":
-        if LINKS not in columns.pairs:
-            yield f"{LINKS} must be there", "none"
-        return
-    among: dict[Level, Mapping[str, Tensor]] = {"graph": columns.graphs, "node": columns.nodes}
-    y = among[task.level].get("y")
-    if y is None:
-        others = [f"y of each {level}" for level, table in among.items() if "y" in table]
-        yield f"y must be of each {task.level}", " and ".join(others) or "none"
+        found += [f"{LINKS} must be there, got none"] * (LINKS not in columns.pairs)
+    elif (y := tables[task.level].get("y")) is None:
+        found.append(f"y must be of each {task.level}, got none")
     elif not task.classes:
-        if y.shape[1:] != (task.outputs,) or not y.is_floating_point():
-            yield f"y must have {task.outputs} columns of floating-point numbers", _shape(y)
+        found += _wrong("y", y, task.outputs, is_integer=False)
     elif y.dim() != 1 or y.is_floating_point():
-        yield "y must hold a class each, an integer", _shape(y)
-    elif len(y):
-        low, high = (int(end) for end in torch.aminmax(y))
-        if low < 0 or high >= task.classes:
-            yield f"y must be 0 to {task.classes - 1}", f"{low if low < 0 else high}"
+        found.append(f"y must hold a class each, got {_shape(y)}")
+    elif len(y) and not 0 <= int(y.min()) <= int(y.max()) < task.classes:
+        found.append(f"y must be 0 to {task.classes - 1}, got {int(y.min())} to {int(y.max())}")
+    if found:
+        read = f" ({columns.source})" if columns.source else ""
+        raise UserError(f"{origin} must hold graphs of {benchmark.title}: {found[0]}{read}")
+
+
+def _wrong(name: str, values: Tensor | None, columns: int, is_integer: bool) -> list[str]:
+    """What a column breaks of its rule."""
+    if not columns:
+        return [] if values is None else [f"{name} must not be there, got {_shape(values)}"]
+    if values is not None and values.shape[1:] == (columns,):  # noqa: SIM102
+        if values.is_floating_point() != is_integer:
+            return []
+    kind = "integers" if is_integer else "floating-point numbers"
+    return [f"{name} must have {columns} columns of {kind}, got {_shape(values)}"]
 
 
 def _shape(values: Tensor | None) -> str:

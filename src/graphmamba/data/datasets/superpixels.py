@@ -7,6 +7,7 @@ are, to float16. These drop one of the nine most similar nodes at an arbitrary p
 they were made with left it there; here the exact 8 and their own weights are taken.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -15,22 +16,13 @@ import torch
 from jaxtyping import Float, Int, UInt8
 from torch import Tensor
 
-from graphmamba.data.datasets.files import (
-    check_finite,
-    check_integers,
-    check_pointers,
-    find_file,
-    read_arrays,
-    read_cifar,
-    read_idx,
-)
+from graphmamba.data.datasets.files import find_file, read_arrays, read_cifar, read_idx, reading
 from graphmamba.data.datasets.slic import SlicRecipe, find_superpixels
 from graphmamba.data.parallel import run_all
 from graphmamba.data.tables import GraphColumns, boundaries
 from graphmamba.errors import UserError
 
 NEIGHBOURS = 8
-CLASSES = 10
 VALUE_SCALE = 1020.0
 CENTRE_SCALE = 1024.0
 """What the integers of the files are divided by: colours and places are then in [0, 1]."""
@@ -39,16 +31,12 @@ VALIDATION, TEST = 5_000, 10_000
 NUMBERS_AT_ONCE = 1_000_000
 """Entries of the similarity matrices that are computed together."""
 MNIST_NODES, CIFAR_NODES = "mnist_75sp.npz", "cifar10_150sp.npz"
-MNIST_IMAGES = ("train-images-idx3-ubyte", "t10k-images-idx3-ubyte")
-MNIST_LABELS = ("train-labels-idx1-ubyte", "t10k-labels-idx1-ubyte")
-CIFAR_TRAIN = tuple(f"data_batch_{number}.bin" for number in range(1, 6))
-CIFAR_TEST = "test_batch.bin"
-CIFAR_PICKLE = "data_batch_1"
-MNIST_FILES = (
+CIFAR_FILES = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin")
+MNIST_HOLDS = (
     f"{MNIST_NODES}[.xz], or {{train,t10k}}-images-idx3-ubyte[.gz] and "
     "{train,t10k}-labels-idx1-ubyte[.gz]"
 )
-CIFAR_FILES = f"{CIFAR_NODES}[.xz], or data_batch_{{1,2,3,4,5}}.bin and {CIFAR_TEST}"
+CIFAR_HOLDS = f"{CIFAR_NODES}[.xz], or data_batch_{{1,2,3,4,5}}.bin and test_batch.bin"
 MNIST_RECIPE = SlicRecipe(most=75, asked=95, compactness=0.25)
 CIFAR_RECIPE = SlicRecipe(most=150, asked=200, compactness=10.0)
 SHUFFLE_SEED = 111
@@ -69,16 +57,20 @@ def read_superpixels(
     """
     path = find_file(folder, f"{file}.xz", file)
     arrays = read_arrays(path, ["value", "centre", "ptr", "label"])
-    _check(path, arrays, colours)
-    total = len(arrays["label"])
-    taken = total if images is None else min(images, total)
-    node_ptr = torch.from_numpy(arrays["ptr"][: taken + 1].astype(np.int64))
-    end = int(node_ptr[-1])
-    value = torch.from_numpy(arrays["value"][:, :end].T.astype(np.float32)) / VALUE_SCALE
-    centre = torch.from_numpy(arrays["centre"][:, :end].T.astype(np.float32)) / CENTRE_SCALE
+    with reading(path, "superpixels whose columns fit together"):
+        node_ptr = torch.from_numpy(arrays["ptr"].astype(np.int64))
+        value = torch.from_numpy(arrays["value"].T.astype(np.float32)) / VALUE_SCALE
+        centre = torch.from_numpy(arrays["centre"].T.astype(np.float32)) / CENTRE_SCALE
+        y = torch.from_numpy(arrays["label"].astype(np.int64))
+        nodes, total = int(node_ptr[-1]), len(y)
+        if value.shape != (nodes, colours) or centre.shape != (nodes, 2):
+            raise ValueError(f"value has the shape {arrays['value'].shape}")
+        taken = total if images is None else min(images, total)
+        node_ptr, end = node_ptr[: taken + 1], int(node_ptr[taken])
+        columns = join_superpixels(value[:end], centre[:end], node_ptr)
     return replace(
-        join_superpixels(value, centre, node_ptr),
-        graphs={"y": torch.from_numpy(arrays["label"][:taken].astype(np.int64))},
+        columns,
+        graphs={"y": y[:taken]},
         split=split_of(total)[:taken],
         source=f"built from {path.name}" + ("" if taken == total else f", {taken:,} images"),
     )
@@ -153,80 +145,45 @@ def similarities(centre: Float[Tensor, "images size 2"]) -> Float[Tensor, "image
     return similar
 
 
-def _check(path: Path, arrays: dict[str, np.ndarray], colours: int) -> None:
-    nodes = arrays["value"].shape[-1] if arrays["value"].ndim else 0
-    for name, rows in (("value", colours), ("centre", 2)):
-        if arrays[name].shape != (rows, nodes):
-            raise UserError(
-                f"{path}: {name} must have the shape {(rows, nodes)}, got {arrays[name].shape}"
-            )
-        check_finite(path, name, arrays[name])
-    check_pointers(path, "ptr", arrays["ptr"], nodes)
-    check_integers(path, "label", arrays["label"], CLASSES)
-    if len(arrays["ptr"]) != len(arrays["label"]) + 1:
-        raise UserError(
-            f"{path}: label must have {len(arrays['ptr']) - 1} entries, got {len(arrays['label'])}"
-        )
-
-
 def read_mnist(folder: Path) -> GraphColumns:
     """Read superpixels where the folder has them, and else make them of the raw images."""
-    if _holds_any(folder, MNIST_NODES, f"{MNIST_NODES}.xz"):
+    if any((folder / name).is_file() for name in (MNIST_NODES, f"{MNIST_NODES}.xz")):
         return read_superpixels(folder, MNIST_NODES, colours=1)
     images, labels = [], []
-    for image_file, label_file in zip(MNIST_IMAGES, MNIST_LABELS, strict=True):
-        path = _find(folder, image_file, f"{image_file}.gz", files=MNIST_FILES)
-        images.append(read_idx(path, 3)[..., None])
-        path = _find(folder, label_file, f"{label_file}.gz", files=MNIST_FILES)
-        labels.append(read_idx(path, 1))
-        _check_labels(path, labels[-1], len(images[-1]))
-    if images[0].shape[1:] != images[1].shape[1:]:
-        raise UserError(
-            f"folder {folder}: test images must have the training images' shape "
-            f"{images[0].shape[1:3]}, got {images[1].shape[1:3]}"
-        )
-    return superpixels_of(
-        np.concatenate(images),
-        np.concatenate(labels),
-        len(labels[1]),
-        MNIST_RECIPE,
-        "built from MNIST's images",
-    )
+    for part in ("train", "t10k"):
+        name = f"{part}-images-idx3-ubyte"
+        images.append(read_idx(find_file(folder, name, f"{name}.gz"), 3)[..., None])
+        name = f"{part}-labels-idx1-ubyte"
+        labels.append(read_idx(find_file(folder, name, f"{name}.gz"), 1))
+    return superpixels_of(images, labels, MNIST_RECIPE, "built from MNIST's images")
 
 
 def read_cifar10(folder: Path) -> GraphColumns:
     """Read superpixels where the folder has them, and else make them of the raw images."""
-    if _holds_any(folder, CIFAR_NODES, f"{CIFAR_NODES}.xz"):
+    if any((folder / name).is_file() for name in (CIFAR_NODES, f"{CIFAR_NODES}.xz")):
         return read_superpixels(folder, CIFAR_NODES, colours=3)
-    if _holds_any(folder, CIFAR_PICKLE):
+    if (folder / "data_batch_1").is_file():
         raise UserError(
-            f"folder {folder} must hold CIFAR10's binary version, {CIFAR_TRAIN[0]} and so on, got "
-            f"{CIFAR_PICKLE}: the Python version is made of pickles, which are never loaded"
+            f"folder {folder} must hold CIFAR10's binary version, {CIFAR_FILES[0]} and so on, got "
+            "the Python version, which is made of pickles, which are never loaded"
         )
-    images, labels = [], []
-    for file in (*CIFAR_TRAIN, CIFAR_TEST):
-        path = _find(folder, file, files=CIFAR_FILES)
-        some, of_some = read_cifar(path)
-        _check_labels(path, of_some, len(some))
-        images.append(some)
-        labels.append(of_some)
-    return superpixels_of(
-        np.concatenate(images),
-        np.concatenate(labels),
-        len(labels[-1]),
-        CIFAR_RECIPE,
-        "built from CIFAR10's images",
-    )
+    parts = [read_cifar(find_file(folder, file)) for file in CIFAR_FILES]
+    images, labels = zip(*parts, strict=True)
+    return superpixels_of(images, labels, CIFAR_RECIPE, "built from CIFAR10's images")
 
 
 def superpixels_of(
-    images: UInt8[np.ndarray, "images height width colours"],
-    labels: UInt8[np.ndarray, " images"],
-    test: int,
+    image_parts: Sequence[UInt8[np.ndarray, "_ height width colours"]],
+    label_parts: Sequence[UInt8[np.ndarray, " _"]],
     recipe: SlicRecipe,
     source: str,
 ) -> GraphColumns:
-    """Find the superpixels of all images and join them; the last `test` images are for testing."""
+    """Find the superpixels of all images and join them; the last part is for testing."""
+    shapes = {part.shape[1:] for part in image_parts}
+    counts = [len(part) for part in image_parts]
+    if len(shapes) > 1 or counts != [len(part) for part in label_parts]:
+        raise UserError("images must have one size and a label each, got others")
+    images, labels = np.concatenate(image_parts), np.concatenate(label_parts)
 
     def work(start: int) -> list[Float[np.ndarray, "nodes columns"]]:
         numbers = range(start, min(start + BLOCK, len(images)))
@@ -234,15 +191,16 @@ def superpixels_of(
 
     blocks = run_all(work, range(0, len(images), BLOCK), "Superpixels")
     nodes = [each for block in blocks for each in block]
-    counts: Int[Tensor, " images"] = torch.tensor([len(each) for each in nodes])
     x = torch.from_numpy(np.concatenate(nodes)).float()
-    columns = join_superpixels(x[:, :-2], x[:, -2:], boundaries(counts))
+    columns = join_superpixels(
+        x[:, :-2], x[:, -2:], boundaries(torch.tensor([len(each) for each in nodes]))
+    )
     return replace(
         columns,
         nodes={"x": columns.nodes["x"].half().float()},
         edges={"edge_attr": columns.edges["edge_attr"].half().float()},
         graphs={"y": torch.from_numpy(labels).long()},
-        split=split_of(len(images), test),
+        split=split_of(len(images), counts[-1]),
         source=source,
     )
 
@@ -265,22 +223,3 @@ def shuffled_nodes(
     ]
     order = np.random.default_rng((SHUFFLE_SEED, number)).permutation(len(size))
     return np.stack(columns, axis=1)[order]
-
-
-def _holds_any(folder: Path, *names: str) -> bool:
-    return any((folder / name).is_file() for name in names)
-
-
-def _find(folder: Path, *names: str, files: str) -> Path:
-    if not _holds_any(folder, *names):
-        raise UserError(f"folder {folder} must hold {files}, got no {' or '.join(names)}")
-    return find_file(folder, *names)
-
-
-def _check_labels(path: Path, labels: UInt8[np.ndarray, " labels"], images: int) -> None:
-    if not images:
-        raise UserError(f"{path} must have a label for at least one image, got none")
-    if len(labels) != images:
-        raise UserError(f"{path} must have a label for each of {images} images, got {len(labels)}")
-    if int(labels.max()) >= CLASSES:
-        raise UserError(f"{path}: labels must be below {CLASSES}, got {int(labels.max())}")

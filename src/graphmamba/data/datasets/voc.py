@@ -14,21 +14,21 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int, UInt8
-from torch import Tensor
+from jaxtyping import Int, UInt8
 
 from graphmamba.data.catalog import VOC_CLASSES
 from graphmamba.data.datasets.files import (
-    check_pointers,
+    MissingFileError,
     find_file,
     read_arrays,
     read_class_mask,
     read_names,
     read_picture,
+    reading,
 )
 from graphmamba.data.datasets.slic import RegionGraph, columns_of_regions, find_regions
 from graphmamba.data.parallel import run_all
-from graphmamba.data.tables import GraphColumns, boundaries
+from graphmamba.data.tables import GraphColumns, boundaries, concatenate
 from graphmamba.errors import UserError
 
 FILES = {
@@ -39,18 +39,7 @@ FILES = {
     "voc_sp_test.npz": 2,
 }
 """Each file, and the split that its images are in."""
-COLUMNS = (
-    "rgb",
-    "centre",
-    "label",
-    "source",
-    "offset",
-    "sobel",
-    "count",
-    "node_ptr",
-    "edge_ptr",
-)
-RGB_COLUMNS, CLASSES = 12, len(VOC_CLASSES)
+COLUMNS = ("rgb", "centre", "label", "source", "offset", "sobel", "count", "node_ptr", "edge_ptr")
 DEVIATIONS = slice(3, 6)
 """Columns that hold standard deviations; their integers are twice as fine."""
 HALVES_SEED = 41
@@ -62,26 +51,26 @@ def read_voc(folder: Path, files: dict[str, int] = FILES) -> GraphColumns:
     """Read the regions of all images; `files` may name fewer splits."""
     paths = [find_file(folder, f"{file}.xz", file) for file in files]
     graphs = run_all(_read_part, paths, "Reading regions")
-    parts = zip(graphs, files.values(), strict=True)
-    return GraphColumns(
-        node_ptr=boundaries(torch.cat([each.node_ptr.diff() for each in graphs])),
-        edge_ptr=boundaries(torch.cat([each.edge_ptr.diff() for each in graphs])),
-        edge_index=torch.cat([each.edge_index for each in graphs], dim=1),
-        nodes={name: torch.cat([each.nodes[name] for each in graphs]) for name in ("x", "y")},
-        edges={"edge_attr": torch.cat([each.edges["edge_attr"] for each in graphs])},
-        split=torch.cat([torch.full((len(each.node_ptr) - 1,), part) for each, part in parts]),
-        source=f"built from {', '.join(files)}",
+    split = torch.cat(
+        [
+            torch.full((len(each.node_ptr) - 1,), part)
+            for each, part in zip(graphs, files.values(), strict=True)
+        ]
     )
+    return replace(concatenate(graphs), split=split, source=f"built from {', '.join(files)}")
 
 
 def _read_part(path: Path) -> GraphColumns:
     arrays = read_arrays(path, COLUMNS)
+    with reading(path, "regions whose columns fit together"):
+        return _columns_of(arrays)
+
+
+def _columns_of(arrays: dict[str, np.ndarray]) -> GraphColumns:
     node_ptr = torch.from_numpy(arrays["node_ptr"].astype(np.int64))
     edge_ptr = torch.from_numpy(arrays["edge_ptr"].astype(np.int64))
-    _check(path, arrays)
     source = torch.from_numpy(arrays["source"].astype(np.int32))
     target = source + torch.from_numpy(arrays["offset"].astype(np.int32))
-    _check_ends(path, source, target, node_ptr, edge_ptr)
     edge_index = torch.stack([source, target])
     count = torch.from_numpy(arrays["count"].astype(np.float32))
     sobel = (torch.from_numpy(arrays["sobel"].astype(np.float32)) / 255) ** 2
@@ -92,52 +81,17 @@ def _read_part(path: Path) -> GraphColumns:
     is_back = torch.cat([torch.zeros(1, dtype=torch.bool), row[1:] == row[:-1]])[: len(row)]
     edge_index = torch.where(is_back, edge_index.flip(0)[:, row], edge_index[:, row])
     ends = boundaries(times)
+    # mean, deviation, maximum and minimum of each colour, then the centre in pixels
+    rgb = torch.from_numpy(arrays["rgb"].T.astype(np.float32)) / 255
+    rgb[:, DEVIATIONS] /= 2
+    centre = torch.from_numpy(arrays["centre"].T.astype(np.float32)) / 4
     return GraphColumns(
         node_ptr=node_ptr,
         edge_ptr=ends[edge_ptr],
         edge_index=edge_index.long(),
-        nodes={"x": _features(arrays), "y": torch.from_numpy(arrays["label"]).long()},
+        nodes={"x": torch.cat([rgb, centre], dim=1), "y": torch.from_numpy(arrays["label"]).long()},
         edges={"edge_attr": attributes[row]},
     )
-
-
-def _features(arrays: dict[str, np.ndarray]) -> Float[Tensor, "nodes columns"]:
-    """Mean, deviation, maximum and minimum of each colour, then the centre in pixels."""
-    rgb = torch.from_numpy(arrays["rgb"].T.astype(np.float32)) / 255
-    rgb[:, DEVIATIONS] /= 2
-    centre = torch.from_numpy(arrays["centre"].T.astype(np.float32)) / 4
-    return torch.cat([rgb, centre], dim=1)
-
-
-def _check(path: Path, arrays: dict[str, np.ndarray]) -> None:
-    nodes, edges = len(arrays["label"]), len(arrays["source"])
-    shapes = {"rgb": (RGB_COLUMNS, nodes), "centre": (2, nodes), "offset": (edges,)}
-    shapes |= {"sobel": (edges,), "count": (edges,), "edge_ptr": arrays["node_ptr"].shape}
-    for name, shape in shapes.items():
-        if arrays[name].shape != shape:
-            raise UserError(f"{path}: {name} must have the shape {shape}, got {arrays[name].shape}")
-    check_pointers(path, "node_ptr", arrays["node_ptr"], nodes)
-    check_pointers(path, "edge_ptr", arrays["edge_ptr"], edges)
-    if nodes and int(arrays["label"].max()) >= CLASSES:
-        raise UserError(f"{path}: label must be below {CLASSES}, got {int(arrays['label'].max())}")
-
-
-def _check_ends(
-    path: Path,
-    source: Int[Tensor, " boundaries_once"],
-    target: Int[Tensor, " boundaries_once"],
-    node_ptr: Int[Tensor, " boundaries"],
-    edge_ptr: Int[Tensor, " boundaries"],
-) -> None:
-    sizes = torch.repeat_interleave(node_ptr.diff(), edge_ptr.diff())
-    for name, ends in (("source", source), ("source + offset", target)):
-        wrong = (ends < 0) | (ends >= sizes)
-        if bool(wrong.any()):
-            place = int(wrong.nonzero()[0])
-            raise UserError(
-                f"{path}: {name} must be a node of its graph, 0 to {int(sizes[place]) - 1}, "
-                f"got {int(ends[place])} at edge {place}"
-            )
 
 
 class Layout(NamedTuple):
@@ -170,7 +124,7 @@ def read_voc_folder(folder: Path) -> GraphColumns:
     for layout in LAYOUTS:
         if (folder / layout.images).is_dir() and (folder / layout.masks).is_dir():
             return read_voc_images(folder, layout)
-    raise UserError(f"folder {folder} must hold {HOLDS}, got none of them")
+    raise MissingFileError(f"folder {folder} must hold regions or images, got neither")
 
 
 def read_voc_images(folder: Path, layout: Layout) -> GraphColumns:
@@ -180,9 +134,6 @@ def read_voc_images(folder: Path, layout: Layout) -> GraphColumns:
     if (lists / "test.txt").is_file():
         parts.append(lists / "test.txt")
     listed = [read_names(path) for path in parts]
-    if not all(listed):
-        empty = parts[listed.index([])]
-        raise UserError(f"{empty} must name at least one image, got none")
     names = [name for each in listed for name in each]
 
     def work(name: str) -> RegionGraph:
@@ -207,36 +158,27 @@ def read_mask(path: Path) -> UInt8[np.ndarray, "height width"]:
     """Class of each pixel, from a PNG or from MATLAB's format; void is filled from its borders."""
     classes = _read_matlab(path) if path.suffix == ".mat" else read_class_mask(path)
     is_void = classes == VOID
-    if is_void.all():
-        raise UserError(f"{path} must have a class for at least one pixel, got void alone")
     if is_void.any():
         from scipy.ndimage import distance_transform_edt
 
         row, column = distance_transform_edt(is_void, return_distances=False, return_indices=True)
         classes = classes[row, column]
-    if int(classes.max()) >= CLASSES:
-        raise UserError(f"{path}: classes must be below {CLASSES}, got {int(classes.max())}")
     return classes
 
 
 def _read_matlab(path: Path) -> UInt8[np.ndarray, "height width"]:
     from scipy.io import loadmat
 
-    if not path.is_file():
-        raise UserError(f"folder {path.parent} must hold {path.name}, got no such file")
-    try:
+    with reading(
+        find_file(path.parent, path.name), "a MATLAB 5 file with the bytes GTcls.Segmentation"
+    ):
         classes = loadmat(path)["GTcls"]["Segmentation"][0, 0]
         return np.asarray(classes).astype(np.uint8, casting="safe")
-    # scipy's reader raises whatever it comes across in a damaged file
-    except Exception as error:
-        raise UserError(
-            f"{path} must be a MATLAB 5 file with the bytes GTcls.Segmentation: {error}"
-        ) from error
 
 
 def commonest(classes: UInt8[np.ndarray, " nodes"]) -> int:
     """Class that most regions have, background aside; 0 where there is nothing else."""
-    counts = np.bincount(classes, minlength=CLASSES)
+    counts = np.bincount(classes, minlength=len(VOC_CLASSES))
     counts[0] = 0
     return int(counts.argmax())
 

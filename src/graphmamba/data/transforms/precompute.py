@@ -21,8 +21,7 @@ from graphmamba.data.transforms.degree_profile import degree_profiles
 from graphmamba.data.transforms.expander import all_expanders
 from graphmamba.data.transforms.laplacian import laplacian_spectra
 from graphmamba.data.transforms.random_walk import return_probabilities
-from graphmamba.errors import UserError
-from graphmamba.ops.checks import check_membership
+from graphmamba.ops.checks import check_membership, check_rows
 
 RECIPE_VERSIONS = {
     "laplacian": 2,
@@ -72,17 +71,14 @@ class Precompute:
 
     def parts(self) -> dict[str, "Precompute"]:
         """What is asked for, column by column, so that each can be kept by itself."""
-        nothing = Precompute()
-        return {
-            COLUMN_OF[field.name]: replace(
-                nothing,
-                **{field.name: getattr(self, field.name)},
+        found = {}
+        for name, column in COLUMN_OF.items():
+            value = getattr(self, name)
+            if value != getattr(Precompute, name):
                 # nothing else is drawn
-                seed=self.seed if field.name == "expander_degree" else 0,
-            )
-            for field in fields(self)
-            if field.name in COLUMN_OF and getattr(self, field.name) != getattr(nothing, field.name)
-        }
+                seed = self.seed if name == "expander_degree" else 0
+                found[column] = Precompute(**{name: value}, seed=seed)
+        return found
 
     def recipe(self) -> dict[str, dict[str, int | str]]:
         """What each column is made of, by the column's name: equal recipes give equal columns.
@@ -128,16 +124,10 @@ def add_columns(graphs: Data, precompute: Precompute) -> Data:
 def _columns_of(graphs: Data) -> GraphColumns:
     """Take the edges of a batch apart; without `batch` all nodes are of one graph."""
     edge_index = required(graphs, "edge_index", "as pairs of nodes")
-    is_pair = edge_index.dim() == 2 and edge_index.shape[0] == 2  # noqa: PLR2004
-    if not is_pair or edge_index.is_floating_point():
-        raise UserError(
-            "graphs.edge_index must hold integers and have shape [2, edges], "
-            f"got {edge_index.dtype} and {list(edge_index.shape)}"
-        )
+    check_rows("graphs.edge_index", edge_index, [2, "edges"], is_integer=True)
     nodes = int(graphs.num_nodes or 0)
     batch, _, num_graphs = membership_of(graphs, nodes, edge_index.device)
-    if batch.shape != (nodes,):
-        raise UserError(f"graphs.batch must have shape [{nodes}], got {list(batch.shape)}")
+    check_rows("graphs.batch", batch, [nodes], is_integer=True)
     check_membership(edge_index, batch, num_graphs)
     edge_index, batch = edge_index.cpu().long(), batch.cpu()
     owner = batch[edge_index[0]]
