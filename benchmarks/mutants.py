@@ -53,7 +53,7 @@ FILES = (
 )  # fmt: skip
 ELSEWHERE = (
     "ordering/triton.py", "ordering/triton_kernels.py", "training/cuda_graph.py",
-    "training/compile.py", "training/distributed.py", "training/console.py",
+    "training/compile.py", "training/distributed.py", "training/progress.py",
 )  # fmt: skip
 """Runs on a GPU, in processes of its own or on a terminal: not here."""
 TESTS = (

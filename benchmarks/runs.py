@@ -51,8 +51,7 @@ from graphmamba.studies.results import finished_run
 from graphmamba.training.experiment import Experiment, RunOptions, config_names, load_experiment
 from graphmamba.training.fit import fit
 from graphmamba.training.graphs import open_data
-from graphmamba.training.results import StopReason, read_result
-from graphmamba.training.run_dir import RunDir, read_config
+from graphmamba.training.run_dir import RunDir, StopReason, read_config, read_result
 
 Opened = tuple[Experiment, GraphStore]
 RESULTS = Path(__file__).parents[1] / "results"

@@ -19,7 +19,7 @@ from graphmamba.environment import describe, resolve_device
 from graphmamba.errors import UserError
 from graphmamba.studies.report import table, write_json
 from graphmamba.training.graphs import open_data
-from graphmamba.training.predictor import load, scorer_of
+from graphmamba.training.predict import load, scorer_of
 
 ROOT = Path(__file__).parents[1]
 WEIGHTS = ROOT / "weights"

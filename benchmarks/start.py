@@ -24,7 +24,7 @@ from graphmamba.training.experiment import RunOptions, load_experiment
 from graphmamba.training.fit import fit
 from graphmamba.training.graphs import open_data
 from graphmamba.training.loop import Loop
-from graphmamba.training.reporter import Reporter
+from graphmamba.training.progress import Reporter
 
 name, epochs, data_dir, run_dir = sys.argv[1], int(sys.argv[2]), sys.argv[3], sys.argv[4]
 marks = {"imported": time.time() - began}

@@ -18,8 +18,8 @@ from graphmamba.cli import main
 from graphmamba.data.catalog import Features, Task
 from graphmamba.data.custom.options import DataSource
 from graphmamba.nn.config import ModelConfig
+from graphmamba.training.checkpoint import save_weights
 from graphmamba.training.experiment import Experiment
-from graphmamba.training.weights import save_weights
 from tests.helpers.own_files import write_rings
 
 ROOT = Path(__file__).parents[1]

@@ -25,89 +25,60 @@ from importlib import import_module
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from graphmamba.data.batch import Topology
-    from graphmamba.data.catalog import Features, Task
-    from graphmamba.data.custom.options import DataOptions
-    from graphmamba.data.store import GraphStore
-    from graphmamba.nn import GatedGCNConv, GraphMambaBlock, GraphMambaLayer
-    from graphmamba.nn.config import EncoderConfig, ModelConfig
-    from graphmamba.nn.heads import HeadConfig
-    from graphmamba.nn.mamba import MambaConfig
-    from graphmamba.nn.model import GraphMamba
-    from graphmamba.ops import causal_conv1d, selective_scan
-    from graphmamba.ordering import OrderPolicy
-    from graphmamba.training.experiment import Experiment, RunOptions, load_experiment
-    from graphmamba.training.fit import fit, fit_folds, fit_seeds
-    from graphmamba.training.predict import Predictions
-    from graphmamba.training.predictor import Predictor, load, load_pretrained
+    from graphmamba.data.batch import Topology as Topology
+    from graphmamba.data.catalog import Features as Features
+    from graphmamba.data.catalog import Task as Task
+    from graphmamba.data.custom.options import DataOptions as DataOptions
+    from graphmamba.data.store import GraphStore as GraphStore
+    from graphmamba.nn import GatedGCNConv as GatedGCNConv
+    from graphmamba.nn import GraphMambaBlock as GraphMambaBlock
+    from graphmamba.nn import GraphMambaLayer as GraphMambaLayer
+    from graphmamba.nn.config import EncoderConfig as EncoderConfig
+    from graphmamba.nn.config import ModelConfig as ModelConfig
+    from graphmamba.nn.heads import HeadConfig as HeadConfig
+    from graphmamba.nn.mamba import MambaConfig as MambaConfig
+    from graphmamba.nn.model import GraphMamba as GraphMamba
+    from graphmamba.ops import causal_conv1d as causal_conv1d
+    from graphmamba.ops import selective_scan as selective_scan
+    from graphmamba.ordering import OrderPolicy as OrderPolicy
+    from graphmamba.training.experiment import Experiment as Experiment
+    from graphmamba.training.experiment import RunOptions as RunOptions
+    from graphmamba.training.experiment import load_experiment as load_experiment
+    from graphmamba.training.fit import fit as fit
+    from graphmamba.training.fit import fit_folds as fit_folds
+    from graphmamba.training.fit import fit_seeds as fit_seeds
+    from graphmamba.training.predict import Predictions as Predictions
+    from graphmamba.training.predict import Predictor as Predictor
+    from graphmamba.training.predict import load as load
+    from graphmamba.training.predict import load_pretrained as load_pretrained
 
 __version__ = "0.1.0"
-__all__ = [
-    "DataOptions",
-    "EncoderConfig",
-    "Experiment",
-    "Features",
-    "GatedGCNConv",
-    "GraphMamba",
-    "GraphMambaBlock",
-    "GraphMambaLayer",
-    "GraphStore",
-    "HeadConfig",
-    "MambaConfig",
-    "ModelConfig",
-    "OrderPolicy",
-    "Predictions",
-    "Predictor",
-    "RunOptions",
-    "Task",
-    "Topology",
-    "__version__",
-    "causal_conv1d",
-    "fit",
-    "fit_folds",
-    "fit_seeds",
-    "load",
-    "load_experiment",
-    "load_pretrained",
-    "selective_scan",
-]
-
-# Where each public name lives. It is imported at its first use, so that `graphmamba --help`
+# Where public names live. They are imported at their first use, so that `graphmamba --help`
 # answers at once and one part of the library never waits for the dependencies of another.
-_HOMES = {
-    "EncoderConfig": "graphmamba.nn.config",
-    "Experiment": "graphmamba.training.experiment",
-    "Features": "graphmamba.data.catalog",
-    "GatedGCNConv": "graphmamba.nn",
-    "GraphMamba": "graphmamba.nn.model",
-    "GraphMambaBlock": "graphmamba.nn",
-    "GraphMambaLayer": "graphmamba.nn",
-    "GraphStore": "graphmamba.data.store",
-    "HeadConfig": "graphmamba.nn.heads",
-    "MambaConfig": "graphmamba.nn.mamba",
-    "OrderPolicy": "graphmamba.ordering",
-    "DataOptions": "graphmamba.data.custom.options",
-    "Predictions": "graphmamba.training.predict",
-    "RunOptions": "graphmamba.training.experiment",
-    "ModelConfig": "graphmamba.nn.config",
-    "Task": "graphmamba.data.catalog",
-    "Topology": "graphmamba.data.batch",
-    "Predictor": "graphmamba.training.predictor",
-    "causal_conv1d": "graphmamba.ops",
-    "fit": "graphmamba.training.fit",
-    "fit_folds": "graphmamba.training.fit",
-    "fit_seeds": "graphmamba.training.fit",
-    "load": "graphmamba.training.predictor",
-    "load_experiment": "graphmamba.training.experiment",
-    "load_pretrained": "graphmamba.training.predictor",
-    "selective_scan": "graphmamba.ops",
+_NAMES = {
+    "data.batch": ["Topology"],
+    "data.catalog": ["Features", "Task"],
+    "data.custom.options": ["DataOptions"],
+    "data.store": ["GraphStore"],
+    "nn": ["GatedGCNConv", "GraphMambaBlock", "GraphMambaLayer"],
+    "nn.config": ["EncoderConfig", "ModelConfig"],
+    "nn.heads": ["HeadConfig"],
+    "nn.mamba": ["MambaConfig"],
+    "nn.model": ["GraphMamba"],
+    "ops": ["causal_conv1d", "selective_scan"],
+    "ordering": ["OrderPolicy"],
+    "training.experiment": ["Experiment", "RunOptions", "load_experiment"],
+    "training.fit": ["fit", "fit_folds", "fit_seeds"],
+    "training.predict": ["Predictions", "Predictor", "load", "load_pretrained"],
 }
+_HOMES = {name: home for home, names in _NAMES.items() for name in names}
+__all__ = ["__version__", *_HOMES]  # noqa: PLE0604
 
 
 def __getattr__(name: str) -> object:
     if name not in _HOMES:
         raise AttributeError(f"module 'graphmamba' has no attribute {name!r}")
-    return getattr(import_module(_HOMES[name]), name)
+    return getattr(import_module(f"graphmamba.{_HOMES[name]}"), name)
 
 
 def __dir__() -> list[str]:

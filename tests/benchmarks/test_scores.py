@@ -6,10 +6,10 @@ from pathlib import Path
 import pytest
 import torch
 
+from graphmamba.training.checkpoint import save_weights
 from graphmamba.training.evaluate import evaluate
 from graphmamba.training.experiment import load_experiment
 from graphmamba.training.graphs import open_data
-from graphmamba.training.weights import save_weights
 from tests.helpers.scripts import load_script, run_script
 
 SMALL = {"model.channels": 24, "model.layers": 1, "split_sizes": [2, 2, 3]}

@@ -9,10 +9,10 @@ import torch
 
 import graphmamba
 from graphmamba.cli import main
+from graphmamba.training.checkpoint import save_weights
 from graphmamba.training.evaluate import evaluate
 from graphmamba.training.experiment import load_experiment
 from graphmamba.training.graphs import open_data
-from graphmamba.training.weights import save_weights
 from tests.helpers.commands import scored
 from tests.helpers.own_files import write_rings
 from tests.test_cli import status_of
@@ -155,7 +155,7 @@ def test_nothing_that_is_read_is_written_over(capsys: pytest.CaptureFixture[str]
     before = {
         file: file.read_bytes()
         for file in [*Path("rings").iterdir(), *Path("own").iterdir()]
-        if file.is_file()
+        if file.is_file() and file.name != ".lock"
     }
     for file in before:
         for given in (["--input", "rings"], []):

@@ -15,10 +15,10 @@ from graphmamba.data.custom import read_folder
 from graphmamba.data.custom.options import DataSource
 from graphmamba.data.store import GraphStore
 from graphmamba.nn.config import ModelConfig
+from graphmamba.training.checkpoint import save_weights
 from graphmamba.training.evaluate import evaluate
 from graphmamba.training.experiment import Experiment, load_experiment
-from graphmamba.training.predictor import with_read_columns
-from graphmamba.training.weights import save_weights
+from graphmamba.training.predict import with_read_columns
 from tests.helpers.commands import predicted, scored
 from tests.helpers.own_files import write_graphs, write_rings, write_rows
 from tests.helpers.synthetic import synthetic_graphs

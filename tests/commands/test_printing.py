@@ -9,10 +9,10 @@ from rich.console import Console
 
 from graphmamba.commands.printing import results_table, say, scores_table
 from graphmamba.reported import Score
-from graphmamba.training.console import metric_title
 from graphmamba.training.metrics import COLUMNS
-from graphmamba.training.results import RunResult, SeedsResult
-from tests.training.test_console import result
+from graphmamba.training.progress import metric_title
+from graphmamba.training.run_dir import RunResult, SeedsResult
+from tests.training.test_progress import RESULT
 
 NAMES = ("loss", *COLUMNS)
 PAPER = Score(0.3395, 0.0013, "Graph-Mamba paper")
@@ -33,7 +33,7 @@ def scores(first: int) -> dict[str, float]:
 
 def link_run(seed: int = 0) -> RunResult:
     parts = {"train": {"loss": 0.1}, "validation": scores(2000), "test": scores(3000 + seed)}
-    return replace(result(seed), metric="mrr", scores=parts)
+    return replace(RESULT, seed=seed, stop_reason="finished", metric="mrr", scores=parts)
 
 
 @pytest.mark.parametrize("width", [40, 80])

@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 
 from graphmamba.cli import main
-from graphmamba.training.console import Lines
+from graphmamba.training.progress import Lines
 from tests.commands.test_train import SMALL
 from tests.test_cli import status_of
 

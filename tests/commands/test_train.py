@@ -17,7 +17,7 @@ from tests.test_cli import status_of
 NARROW = ["--model.channels", "8", "--model.layers", "1"]
 SMALL = ["--split_sizes", "8,4,4", *NARROW, "--train.batch_size", "4"]
 FILES = {
-    "config.yaml", "metrics.csv", "results.json", "best.safetensors", "curves.png", "last",
+    "config.yaml", "metrics.csv", "results.json", "best.safetensors", "curves.png", "last", ".lock",
 }  # fmt: skip
 
 

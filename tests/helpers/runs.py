@@ -12,11 +12,10 @@ from graphmamba.data.catalog import Level
 from graphmamba.data.store import GraphStore
 from graphmamba.data.transforms.precompute import add_columns
 from graphmamba.nn.model import columns_read
+from graphmamba.training.checkpoint import read_tensors
 from graphmamba.training.experiment import Experiment, load_experiment
-from graphmamba.training.reporter import EpochRecord, Reporter, StartRecord, StepRecord
-from graphmamba.training.results import RunResult
-from graphmamba.training.run_dir import read_rows
-from graphmamba.training.weights import read_tensors
+from graphmamba.training.progress import EpochRecord, Reporter, StartRecord, StepRecord
+from graphmamba.training.run_dir import RunResult, read_rows
 from tests.helpers.synthetic import synthetic_graphs
 
 TINY = {

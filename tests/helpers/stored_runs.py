@@ -4,8 +4,7 @@ from pathlib import Path
 
 from graphmamba.data.catalog import CATALOG
 from graphmamba.training.experiment import RunOptions, config_names, load_experiment
-from graphmamba.training.results import RunResult, StopReason
-from graphmamba.training.run_dir import RunDir, append_row, write_config
+from graphmamba.training.run_dir import RunDir, RunResult, StopReason, append_row, write_config
 
 EPOCHS = 200
 """What the config of Graph-Mamba on Peptides-func asks for."""
@@ -28,7 +27,7 @@ def write_run(
     metric = CATALOG[benchmark].task.metric
     made = experiment.train.epochs if epochs is None else epochs
     place = RunDir(data_dir / name / f"seed-{seed}")
-    place.begin()
+    place.path.mkdir(parents=True, exist_ok=True)
     write_config(place.config, experiment, RunOptions(seed=seed))
     own = score if validation is None else validation
     scores = {

@@ -21,8 +21,7 @@ from graphmamba.studies.ablation import (
     write_ablation,
 )
 from graphmamba.training.experiment import RunOptions, load_experiment
-from graphmamba.training.results import RunResult
-from graphmamba.training.run_dir import RunDir, write_config
+from graphmamba.training.run_dir import RunDir, RunResult, write_config
 
 ROOT = Path(__file__).parents[2]
 SMALL: dict[str, Any] = {
@@ -128,7 +127,7 @@ def test_a_run_that_stops_ends_the_study_enters_no_table_and_is_resumed(
     lines = csv.DictReader((tmp_path / "runs" / "ablation.csv").read_text().splitlines())
     assert [line["row"] for line in lines] == ["none"]
     place = RunDir(tmp_path / "runs" / "pattern" / "none" / "seed-0")
-    place.begin()
+    place.path.mkdir(parents=True, exist_ok=True)
     write_config(place.config, row_experiment("pattern", "order", "none", SMALL), RunOptions())
     with pytest.raises(ValueError, match="stopped by max time"):
         train_small(tmp_path)
@@ -152,7 +151,7 @@ def test_a_report_trains_nothing_and_reads_runs_that_lie_elsewhere(
         (kept / "pattern" / "other" / "seed-0", "permutation", "signal"),
     ):
         run = RunDir(place)
-        run.begin()
+        run.path.mkdir(parents=True, exist_ok=True)
         write_config(run.config, row_experiment("pattern", "order", row), RunOptions())
         run.write_results(result(place, int(place.name[-1]), 0.5, stop_reason))
     ablation(runs, **given)

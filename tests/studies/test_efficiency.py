@@ -29,7 +29,7 @@ from graphmamba.studies.efficiency import (
     read_findings,
     write_rows,
 )
-from graphmamba.training import watch
+from graphmamba.training import stop
 from graphmamba.training.experiment import load_experiment
 
 ROOT = Path(__file__).parents[2]
@@ -150,7 +150,7 @@ def measured(monkeypatch: pytest.MonkeyPatch) -> list[Cell]:
 
     monkeypatch.setattr(study, "measure", pretend)
     clock = SimpleNamespace(monotonic=lambda: 10.0 * len(asked))
-    monkeypatch.setattr(watch, "time", clock)
+    monkeypatch.setattr(stop, "time", clock)
     return asked
 
 

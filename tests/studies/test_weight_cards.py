@@ -10,12 +10,12 @@ import pytest
 
 from graphmamba.errors import UserError
 from graphmamba.studies.weight_cards import index, weights
-from graphmamba.training import predictor
+from graphmamba.training import predict
+from graphmamba.training.checkpoint import build_model, load_weights
 from graphmamba.training.experiment import RunOptions, load_experiment
 from graphmamba.training.fit import fit
 from graphmamba.training.graphs import open_data
-from graphmamba.training.predictor import load_pretrained
-from graphmamba.training.weights import build_model, load_weights
+from graphmamba.training.predict import load_pretrained
 
 ROOT = Path(__file__).parents[2]
 SMALL = {
@@ -182,7 +182,7 @@ def test_the_wheel_has_them_where_an_installed_package_looks() -> None:
     ]
     assert "weights" in build["wheel"]["only-include"]
     assert "weights" in build["sdist"]["include"]
-    inside = predictor.PACKAGED.relative_to(ROOT / "src").as_posix()
+    inside = predict.PACKAGED.relative_to(ROOT / "src").as_posix()
     assert build["wheel"]["sources"] == {"src": "", "weights": inside}
 
 

@@ -7,12 +7,12 @@ import pytest
 from tests.helpers.typecheck import typecheck_off
 
 REPEATED = (
-    "test_checkpoint",
+    "test_progress",
     "test_ema",
     "test_folds",
     "test_resume",
     "test_run_dir",
-    "test_watch",
+    "test_stop",
 )
 """Files that train the same tiny model again and again; others check its shapes."""
 

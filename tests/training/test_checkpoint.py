@@ -1,146 +1,122 @@
-"""A state or a table of epochs that is damaged is told in one line; what processes of runs draw."""
+"""Files of weights: what is written can be read again; what processes of runs draw."""
 
+import json
 import random
-import shutil
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from graphmamba.errors import UserError
 from graphmamba.training.checkpoint import (
+    META,
+    build_model,
     generator_tensors,
     generator_words,
+    load_weights,
     own_generators,
     process_seed,
+    read_tensors,
     restore_generators,
+    save_weights,
 )
 from graphmamba.training.experiment import RunOptions
-from graphmamba.training.fit import fit
-from graphmamba.training.run_dir import read_rows
-from graphmamba.training.weights import read_tensors, write_tensors
-from tests.helpers.runs import Notes, assert_same_run, send, tiny_experiment, tiny_store
-from tests.helpers.typecheck import typecheck_off
-
-EXPERIMENT = tiny_experiment(**{"optim.schedule": "plateau"})
-STATE = Path("last") / "state.safetensors"
-Damage = Callable[[dict[str, Tensor], dict[str, Any]], object]
+from tests.helpers.experiments import generated_batch, small_experiment
 
 
-@pytest.fixture(scope="module")
-def stopped(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """A run that was stopped in its second epoch."""
-    folder = tmp_path_factory.mktemp("stopped") / "run"
-    fit(EXPERIMENT, tiny_store(EXPERIMENT), run_dir=folder, reporter=Notes({6: send(15)}))
-    return folder
+@pytest.fixture
+def saved(tmp_path: Path) -> Path:
+    experiment = small_experiment("mnist/graph-mamba")
+    path = tmp_path / "best.safetensors"
+    names = tuple("abcdefghij")
+    save_weights(path, experiment.build(), experiment, class_names=names)
+    return path
 
 
-def contents(folder: Path) -> Mapping[str, bytes]:
-    return {str(path): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+def test_predictions_of_a_reloaded_model_are_those_before_saving(tmp_path: Path) -> None:
+    experiment = small_experiment("peptides-func/graph-mamba")
+    torch.manual_seed(1)
+    model = experiment.build(seed=4)
+    graphs = generated_batch(experiment, model)
+    model(graphs)  # moves the running statistics and the count of passes
+    path = tmp_path / "best.safetensors"
+    options = RunOptions(seed=4, precision="bf16-mixed", tf32=False)
+    scores = {"test": {"loss": 0.5}}
+    save_weights(path, model, experiment, options=options, epoch=7, scores=scores)
+
+    weights = load_weights(path)
+    assert weights.experiment == experiment
+    assert weights.options == options
+    assert weights.metadata["epoch"] == 7
+    assert weights.reported == scores
+    again = build_model(weights, path)
+    assert not again.training
+    assert torch.equal(again(graphs), model.eval()(graphs))
 
 
-def first(tensors: dict[str, Tensor], prefix: str) -> str:
-    return next(name for name in tensors if name.startswith(prefix) and tensors[name].dim())
-
-
-DAMAGES: dict[str, Damage] = {
-    "short NumPy state": lambda _, about: about["generators"].update(numpy=[1]),
-    "huge words": lambda _, about: about["generators"]["numpy"].__setitem__(1, [2**70] * 624),
-    "short torch state": lambda tensors, _: tensors.update(
-        {"generator.torch": torch.zeros(1, 5, dtype=torch.uint8)}
-    ),
-    "one sum": lambda tensors, _: tensors.update(sums=torch.tensor(5.0)),
-    "sums of NaN": lambda tensors, _: tensors.update(sums=torch.full((1, 2), torch.nan)),
-    "optimizer.x": lambda tensors, _: tensors.update({"optimizer.x.y": torch.ones(1)}),
-    "optimizer.999": lambda tensors, _: tensors.update({"optimizer.999.step": torch.ones(())}),
-    "short moment": lambda tensors, _: tensors.update(
-        {first(tensors, "optimizer."): torch.ones(1, 1, 1)}
-    ),
-    "moment of another type": lambda tensors, _: tensors.update(
-        {first(tensors, "optimizer."): tensors[first(tensors, "optimizer.")].bool()}
-    ),
-    "weights of another type": lambda tensors, _: tensors.update(
-        {first(tensors, "model."): tensors[first(tensors, "model.")].bool()}
-    ),
-    "lost moment": lambda tensors, _: tensors.pop(first(tensors, "optimizer.")),
-    "rate x": lambda _, about: about["schedule"].update(rate="x"),
-    "no rate": lambda _, about: about["schedule"].update(rate=None),
-    "epoch x": lambda _, about: about["progress"].update(epoch="x"),
-    "epoch -1": lambda _, about: about["progress"].update(epoch=-1),
-    "epoch 0": lambda _, about: about["progress"].update(epoch=0),
-    "seconds NaN": lambda _, about: about["progress"].update(seconds=float("nan")),
-    "progress 5": lambda _, about: about.update(progress=5),
-    "experiment 5": lambda _, about: about.update(experiment=5),
-    "best without a tensor": lambda tensors, _: tensors.pop(first(tensors, "best.")),
-    "best of another shape": lambda tensors, _: tensors.update(
-        {first(tensors, "best."): torch.ones(1, 1, 1)}
-    ),
-    "best of all tensors": lambda tensors, _: tensors.update({"best.more": torch.ones(1)}),
-    "best epoch 99": lambda _, about: about["progress"]["best"].update(epoch=99),
-    "best score x": lambda _, about: about["progress"]["best"].update(value="x"),
-    "best scores 5": lambda _, about: about["progress"]["best"].update(scores=5),
-    "model without a tensor": lambda tensors, _: tensors.pop(first(tensors, "model.")),
-}
-
-
-@pytest.mark.parametrize("damage", DAMAGES.values(), ids=DAMAGES)
-def test_a_damaged_state_is_rejected_and_nothing_overwritten(
-    stopped: Path, tmp_path: Path, damage: Damage
-) -> None:
-    folder = tmp_path / "run"
-    shutil.copytree(stopped, folder)
-    tensors, about = read_tensors(folder / STATE)
-    damage(tensors, about)
-    write_tensors(folder / STATE, tensors, about)
-    before = contents(folder)
-    with pytest.raises(UserError) as failure, typecheck_off():
-        fit(EXPERIMENT, tiny_store(EXPERIMENT), run_dir=folder, resume=True)
-    assert "\n" not in str(failure.value)
-    assert contents(folder) == before
+def test_weights_that_name_nothing_have_the_names_of_their_benchmark(tmp_path: Path) -> None:
+    for name, names in (("pattern", ("host", "pattern")), ("mnist", ())):
+        experiment = small_experiment(name)
+        save_weights(tmp_path / "old.safetensors", experiment.build(), experiment)
+        assert load_weights(tmp_path / "old.safetensors").class_names == names
 
 
 @pytest.mark.parametrize(
-    ("old", "new", "dropped"),
+    "damage",
     [
-        (b"\n0,", b"\n\n0,", "1 of its lines dropped .2."),
-        (b"\n0,", b"\n\0\0\0\0\n0,", "1 of its lines dropped .2."),
-        (b"\n0,", b"\nSome text,\nin a block.\n\xff\xfe\n0,", "3 of its lines dropped .2, 3, 4."),
-        (b"\n0,", b"\n0,1\n0,", "1 of its lines dropped .2."),
-        (b"\n0,", b"\nnan,", "1 of its lines dropped .2."),
-        (b"epoch", b"epo\0h", "1 of its lines dropped .2."),
+        pytest.param(lambda content: content[: len(content) // 2], id="cut short"),
+        pytest.param(lambda _content: b"", id="empty"),
+        pytest.param(lambda content: b"\xff" * 64 + content[64:], id="header overwritten"),
     ],
 )
-def test_damaged_rows_are_dropped_and_said(
-    stopped: Path, tmp_path: Path, old: bytes, new: bytes, dropped: str
-) -> None:
-    whole, folder = tmp_path / "whole", tmp_path / "run"
-    for place in (whole, folder):
-        shutil.copytree(stopped, place)
-    path = folder / "metrics.csv"
-    path.write_bytes(path.read_bytes().replace(old, new))
-    with pytest.raises(UserError, match="must hold a number in each column, not so in line 2"):
-        read_rows(path)
-    fit(EXPERIMENT, tiny_store(EXPERIMENT), run_dir=whole, resume=True)
-    with pytest.warns(UserWarning, match=f"metrics.csv' is damaged: {dropped}"):
-        fit(EXPERIMENT, tiny_store(EXPERIMENT), run_dir=folder, resume=True)
-    is_lost = b"nan," in new or b"epo" in new
-    assert [row["epoch"] for row in read_rows(path)] == [0, 1, 2][is_lost:]
-    if not is_lost:
-        assert_same_run(folder, whole)
+def test_corrupt_files_are_named(saved: Path, damage: Callable[[bytes], bytes]) -> None:
+    assert load_weights(saved).class_names == tuple("abcdefghij")
+    saved.write_bytes(damage(saved.read_bytes()))
+    with pytest.raises(UserError, match=r"best\.safetensors' is corrupt or no safetensors file"):
+        load_weights(saved)
 
 
-def test_a_run_that_is_done_and_lost_its_rows_says_what_it_found(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        (None, "must be a file of weights, got None"),
+        ({"kind": "state"}, "must be a file of weights, got 'state'"),
+        ({"format": 3}, "must be of version 2, got 3: a newer graphmamba wrote it"),
+        ({"experiment": {"modle": 1}}, "no key 'modle'; did you mean 'model'"),
+    ],
+)
+def test_files_that_cannot_be_understood_are_rejected(
+    saved: Path, changes: Mapping[str, object] | None, message: str
 ) -> None:
-    monkeypatch.setattr("graphmamba.training.fit.can_draw", lambda: True)
-    store, options = tiny_store(EXPERIMENT), RunOptions(seed=1)
-    found = fit(EXPERIMENT, store, options, tmp_path / "run")
-    (tmp_path / "run" / "metrics.csv").unlink()
-    assert fit(EXPERIMENT, store, options, tmp_path / "run", resume=True) == found
+    _, about = read_tensors(saved)
+    metadata = {META: json.dumps({**about, **changes})} if changes else {}
+    save_file(load_file(saved), saved, metadata=metadata)
+    with pytest.raises(UserError, match=message):
+        load_weights(saved)
+    with pytest.raises(UserError, match=r"nowhere' must be a file, and there is none"):
+        load_weights(saved.with_name("nowhere"))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda state: state.pop("head.mlp.0.weight"), r"Missing key.*head\.mlp\.0\.weight"),
+        (lambda state: state.update({"head.mlp.0.weight": torch.zeros(2, 3)}), "size mismatch for"),
+        (lambda state: state.update(extra=torch.zeros(1)), 'Unexpected key.*"extra"'),
+    ],
+    ids=["missing", "other shape", "unknown"],
+)
+def test_tensors_that_do_not_fit_are_named(
+    saved: Path, change: Callable[[dict[str, Tensor]], object], message: str
+) -> None:
+    weights = load_weights(saved)
+    change(weights.state)
+    with pytest.raises(UserError, match=message):
+        build_model(weights, saved)
 
 
 def test_no_process_of_any_run_draws_what_another_does() -> None:

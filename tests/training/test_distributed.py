@@ -12,7 +12,7 @@ import torch
 
 from graphmamba.training.evaluate import evaluate
 from graphmamba.training.fit import fit
-from graphmamba.training.predictor import load
+from graphmamba.training.predict import load
 from graphmamba.training.run_dir import read_rows
 from tests.helpers.processes import ROOT
 from tests.helpers.runs import TIMES, assert_same_run, tiny_experiment, tiny_store
@@ -52,7 +52,7 @@ from graphmamba.errors import UserError
 from graphmamba.training.distributed import start_fabric, process_group_of
 from graphmamba.training.evaluate import evaluate
 from graphmamba.training.fit import fit
-from graphmamba.training.run_dir import RunDirLock
+from graphmamba.training.run_dir import RunDir
 from graphmamba.training.experiment import RunOptions
 from tests.helpers.runs import tiny_experiment, tiny_store
 from graphmamba.cli import main
@@ -89,10 +89,7 @@ try:
     fit(experiment, tiny_store(experiment), run_dir=folder / name)
 except UserError as error:
     (folder / f"error-{team.rank}").write_text(type(error).__name__)
-(folder / "held").mkdir(exist_ok=True)
-with RunDirLock(folder / "held") as lock:
-    if team.is_first:
-        lock.take()
+with RunDir(folder / "held").kept(team, resume=False):
     try:
         fit(experiment, tiny_store(experiment), run_dir=folder / "held")
     except UserError as error:

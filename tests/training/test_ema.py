@@ -7,13 +7,13 @@ import torch
 from torch import Tensor
 
 from graphmamba.nn.model import GraphMamba
+from graphmamba.training.checkpoint import load_state, read_tensors
 from graphmamba.training.ema import MovingAverage
 from graphmamba.training.evaluate import evaluate
 from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
-from graphmamba.training.predictor import load
+from graphmamba.training.predict import load
 from graphmamba.training.run_dir import read_rows
-from graphmamba.training.weights import load_state, read_tensors
 from tests.helpers.runs import (
     Notes,
     assert_same_run,
@@ -79,15 +79,6 @@ def test_it_follows_every_step_by_its_definition(device: str) -> None:
     assert not any(each.requires_grad for each in average.model.parameters())
 
 
-def test_there_is_none_unless_it_is_asked_for(tmp_path: Path) -> None:
-    experiment = tiny_experiment(**{"train.epochs": 1})
-    fit(experiment, tiny_store(experiment), run_dir=tmp_path / "run")
-    state, _ = read_tensors(tmp_path / "run" / "last" / "state.safetensors")
-    assert not under("average.", state)
-    best, _ = read_tensors(tmp_path / "run" / "best.safetensors")
-    assert_same_tensors(under("model.", state), best)
-
-
 def test_a_run_scores_and_keeps_the_average(tmp_path: Path) -> None:
     folder = tmp_path / "run"
     experiment = tiny_experiment(**AVERAGED, **{"train.epochs": 1})
@@ -119,10 +110,12 @@ def test_training_itself_does_not_see_it(tmp_path: Path) -> None:
         states.append(under("model.", read_tensors(folder / "last" / "state.safetensors")[0]))
         losses.append(notes.losses)
     assert losses[0] == losses[1]
+    best, _ = read_tensors(tmp_path / "0.0" / "best.safetensors")
+    assert best.keys() == states[0].keys()
     assert_same_tensors(*states)
 
 
-@pytest.mark.parametrize("step", [1, 6, 8])
+@pytest.mark.parametrize("step", [1, 6])
 def test_a_run_that_was_stopped_goes_on_with_its_average(tmp_path: Path, step: int) -> None:
     experiment = tiny_experiment(**AVERAGED, **{"optim.schedule": "plateau"})
     store = tiny_store(experiment)

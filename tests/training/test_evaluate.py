@@ -22,7 +22,7 @@ from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
 from graphmamba.training.losses import LOSSES, Links
 from graphmamba.training.metrics import make_metrics, mean_loss
-from graphmamba.training.predictor import load
+from graphmamba.training.predict import load
 from tests.helpers.runs import tiny_experiment, tiny_store, with_gaps, without_labels
 
 NAMES = ["peptides-func", "peptides-struct", "pascalvoc-sp", "mnist", "pattern", "pcqm-contact"]
@@ -45,15 +45,6 @@ def test_a_split_is_scored_as_one_batch_of_it(name: str) -> None:
     assert evaluate(model, store, ids, batch_size=100) == found
 
 
-# Losses that weigh classes, and rankings, are made for each batch and cannot be the same.
-@pytest.mark.parametrize("name", ["peptides-func", "peptides-struct", "mnist"])
-def test_the_size_of_batches_does_not_matter(name: str) -> None:
-    experiment = tiny_experiment(f"{name}/graph-mamba")
-    store, model = tiny_store(experiment), experiment.build()
-    one, two = (evaluate(model, store, "train", batch_size=size) for size in (5, 14))
-    assert one == pytest.approx(two, rel=1e-5)
-
-
 @pytest.mark.parametrize(
     ("name", "loss"),
     [
@@ -65,7 +56,7 @@ def test_the_size_of_batches_does_not_matter(name: str) -> None:
         ("pcqm-contact", "link_l1"),
     ],
 )
-def test_the_size_of_batches_does_not_matter_to_the_loss_where_labels_are_missing(
+def test_the_size_of_batches_does_not_matter_where_labels_are_missing(
     name: str, loss: LossName | None
 ) -> None:
     experiment = tiny_experiment(f"{name}/graph-mamba")
@@ -74,9 +65,11 @@ def test_the_size_of_batches_does_not_matter_to_the_loss_where_labels_are_missin
     ids = store.split_ids("train")
     graphs, target = labelled_batch(store, ids, task.level, (0,))
     whole = float(LOSSES[loss or task.loss](model(graphs).detach(), target))
-    for size in (1, 5, 14):
-        found = evaluate(model, store, "train", batch_size=size, loss=loss)["loss"]
-        assert found == pytest.approx(whole, rel=1e-5)
+    found = [evaluate(model, store, "train", batch_size=size, loss=loss) for size in (1, 5, 14)]
+    for scores in found:
+        assert scores["loss"] == pytest.approx(whole, rel=1e-5)
+        if task.level == "graph":
+            assert scores == pytest.approx(found[0], rel=1e-5)
 
 
 @pytest.mark.parametrize("name", ["peptides-struct", "mnist"])
@@ -93,24 +86,6 @@ def test_a_loss_for_other_labels_is_rejected() -> None:
         UserError, match=r"^loss must be 'l1' or 'mse' or 'huber' for graph regression, got"
     ):
         evaluate(experiment.build(), tiny_store(experiment), "test", loss="cross_entropy")
-
-
-def test_scoring_twice_gives_the_same_bits_and_draws_nothing() -> None:
-    experiment = tiny_experiment()
-    store, model = tiny_store(experiment), experiment.build()
-    before = torch.get_rng_state()
-    assert evaluate(model, store, "validation") == evaluate(model, store, "validation")
-    assert torch.equal(torch.get_rng_state(), before)
-
-
-def test_mixed_precision_scores_nearly_the_same() -> None:
-    experiment = tiny_experiment("peptides-struct/graph-mamba")
-    store, model = tiny_store(experiment), experiment.build()
-    exact, mixed = (
-        evaluate(model, store, "test", precision=name) for name in ("32-true", "bf16-mixed")
-    )
-    assert mixed != exact
-    assert mixed == pytest.approx(exact, rel=0.05)
 
 
 @pytest.mark.parametrize(
@@ -168,6 +143,7 @@ def assert_scores_come_again(name: str, options: RunOptions, folder: Path) -> No
     for _ in range(2):
         # a generator that stands elsewhere must not matter
         torch.rand(3)
+        before = torch.get_rng_state()
         scorer = Scorer(
             trained.model.to(place),
             store.to(place),
@@ -178,6 +154,7 @@ def assert_scores_come_again(name: str, options: RunOptions, folder: Path) -> No
         )
         for split in ("validation", "test", "validation"):
             assert scorer.score(split) == result.scores[split], split
+        assert torch.equal(torch.get_rng_state(), before)
 
 
 @pytest.mark.parametrize("precision", ["32-true", "bf16-mixed"])
@@ -222,7 +199,7 @@ def test_labels_are_counted_one_by_one(name: str, has_gaps: bool) -> None:
     assert (0 in expected) == has_gaps
 
 
-def test_labels_that_all_nodes_of_a_graph_share_count_for_each() -> None:
+def test_labels_that_all_nodes_share_and_pairs_without_labels_count_for_each() -> None:
     columns = tiny_store(tiny_experiment("pattern/graph-mamba")).columns()
     sizes = columns.node_ptr.diff()
     y = torch.arange(len(sizes)) % 3 - 1
@@ -230,12 +207,10 @@ def test_labels_that_all_nodes_of_a_graph_share_count_for_each() -> None:
     store = GraphStore(columns)
     assert store.tables["nodes"].columns["y"].is_constant
     assert torch.equal(labels_per_graph(store, "node"), sizes * (y >= 0))
-
-
-def test_right_pairs_count_where_wrong_ones_are_drawn() -> None:
     columns = tiny_store(tiny_experiment("pcqm-contact/graph-mamba")).columns()
     pairs = columns.pairs["edge_label_index"]
     del pairs.columns["edge_label"]
+    # right ones count where wrong ones are drawn
     assert torch.equal(labels_per_graph(GraphStore(columns), "link"), pairs.ptr.diff())
 
 

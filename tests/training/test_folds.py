@@ -17,9 +17,8 @@ from graphmamba.data.custom.options import DataSource
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import Experiment, RunOptions, experiment_of
 from graphmamba.training.fit import _folds_of, fit_folds, fit_seeds
-from graphmamba.training.reporter import EpochRecord, Reporter, StartRecord
-from graphmamba.training.results import FoldsResult
-from graphmamba.training.run_dir import read_config
+from graphmamba.training.progress import EpochRecord, Reporter, StartRecord
+from graphmamba.training.run_dir import FoldsResult, read_config
 from tests.helpers.own_files import write_rings
 
 SMALL = {"model.channels": 8, "model.layers": 1, "train.epochs": 2, "optim.warmup": 0}
@@ -60,7 +59,7 @@ def test_folds_are_trained_resumed_and_predicted(tmp_path: Path) -> None:
     assert [each.stop_reason for each in stopped.runs] == ["finished", "signal"]
     first = (run / "fold-0" / "results.json").read_text()
     assert not stopped.predictions.exists()
-    with pytest.raises(UserError, match="holds 3 folds, not no folds"):
+    with pytest.raises(UserError, match=r"hold a series of seeds .* holds 3 folds"):
         fit_seeds(experiment, None, RunOptions(), run, resume=True, seeds=[0])
     result = fit(True)
     assert [each.is_done for each in result.runs] == [True] * 3

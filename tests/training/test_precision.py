@@ -8,22 +8,13 @@ import torch
 
 from graphmamba.training import evaluate as scorer_module
 from graphmamba.training import fit as fit_module
-from graphmamba.training.distributed import rounded_products, start_fabric
+from graphmamba.training.distributed import rounded_products
 from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
-from graphmamba.training.predictor import load, scorer_of
-from graphmamba.training.reporter import StepRecord
+from graphmamba.training.predict import load, scorer_of
+from graphmamba.training.progress import StepRecord
 from tests.helpers.processes import run_apart
 from tests.helpers.runs import Notes, tiny_experiment, tiny_store
-
-
-def test_runs_say_nothing_by_themselves(
-    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
-) -> None:
-    start_fabric(RunOptions(device="cpu", precision="bf16-mixed"))
-    assert not caplog.records
-    assert capfd.readouterr() == ("", "")
-
 
 PRODUCTS = torch.backends.cuda.matmul
 

@@ -16,10 +16,16 @@ from graphmamba.data.from_pyg import columns_of
 from graphmamba.data.store import GraphStore
 from graphmamba.data.transforms.degree_profile import degree_profiles
 from graphmamba.errors import UserError
+from graphmamba.training.checkpoint import save_weights
 from graphmamba.training.experiment import Experiment
-from graphmamba.training.predict import Predictions, as_text, write_predictions
-from graphmamba.training.predictor import Predictor, load, load_pretrained, with_read_columns
-from graphmamba.training.weights import save_weights
+from graphmamba.training.predict import (
+    Predictions,
+    Predictor,
+    load,
+    load_pretrained,
+    with_read_columns,
+    write_predictions,
+)
 from tests.helpers.experiments import small_experiment
 from tests.helpers.synthetic import synthetic_graphs
 
@@ -94,10 +100,13 @@ def test_batches_are_predicted_graph_by_graph() -> None:
     model = trained("mnist")
     graphs = graphs_for(model, 8)
     alone = model.predict(graphs)
+    model.model.train()
     for batches in (DataLoader(graphs, batch_size=3), Batch.from_data_list(graphs)):
         found = model.predict(batches)
         assert found.graph.tolist() == [*range(8)]
         assert torch.equal(found.outputs, alone.outputs)
+    assert model.model.training
+    assert torch.equal(model.predict(graphs[0]).outputs, model.predict(graphs[:1]).outputs)
 
 
 def test_values_are_those_of_the_model_and_std_is_over_its_node_orders() -> None:
@@ -110,15 +119,11 @@ def test_values_are_those_of_the_model_and_std_is_over_its_node_orders() -> None
     assert found.std is not None
     assert float(found.std.max()) > 0
     assert model.predict(store, has_std=False).std is None
-
-
-def test_a_model_without_random_order_has_no_std() -> None:
-    for name, overrides in (
-        ("mnist/gps-transformer", {}),
-        ("mnist", {"model.ordering.noise": "none", "model.ordering.score": "none"}),
+    for fixed in (
+        trained("mnist/gps-transformer"),
+        trained("mnist", **{"model.ordering.noise": "none", "model.ordering.score": "none"}),
     ):
-        model = trained(name, **overrides)
-        assert model.predict(graphs_for(model)).std is None
+        assert fixed.predict(graphs_for(fixed)).std is None
 
 
 def test_only_chosen_graphs_are_predicted_and_keep_their_node_orders() -> None:
@@ -128,13 +133,6 @@ def test_only_chosen_graphs_are_predicted_and_keep_their_node_orders() -> None:
     some = Predictions.cat(list(model.stream(store, torch.tensor([3, 1]))))
     assert some.graph.tolist() == [3, 1]
     torch.testing.assert_close(some.outputs, whole.outputs[[3, 1]], rtol=0, atol=1e-6)
-
-
-def test_training_mode_survives() -> None:
-    model = trained("mnist")
-    model.model.train()
-    model.predict(graphs_for(model))
-    assert model.model.training
 
 
 def test_a_reloaded_model_predicts_the_same_bits(tmp_path: Path) -> None:
@@ -179,12 +177,6 @@ def test_what_does_not_fit_goes_in_halves(monkeypatch: pytest.MonkeyPatch) -> No
     most = 0
     with pytest.raises(UserError, match="graph 0 must fit into the GPU's memory"):
         list(model.stream(graphs, has_std=False))
-
-
-def test_one_graph_need_not_be_in_a_list() -> None:
-    model = trained("mnist")
-    (graph,) = graphs_for(model, 1)
-    assert torch.equal(model.predict(graph).outputs, model.predict([graph]).outputs)
 
 
 def test_no_graph_and_no_budget_are_rejected() -> None:
@@ -312,13 +304,14 @@ def test_graphs_without_pairs_have_no_rows_and_no_warning(tmp_path: Path) -> Non
         Data(x=graph.x[:1], edge_index=graph.edge_index[:, :0], edge_attr=graph.edge_attr[:0])
         for graph in graphs_for(model, 2)
     ]
-    found = model.predict(alone)
-    assert found.outputs.shape == (0, 1)
+    found, whole = model.predict(alone), model.predict(graphs_for(model))
     assert found.std is not None
-    assert found.std.shape == (0, 1)
+    assert found.outputs.shape == found.std.shape == (0, 1)
     file = tmp_path / "predictions.csv"
     assert write_predictions(file, [found]) == 0
     assert file.read_text().split() == ["graph,source,target,score,std"]
+    assert write_predictions(file, [found, found, whole]) == len(whole)
+    assert len(file.read_text().splitlines()) == len(whole) + 1
 
 
 def test_a_file_that_fails_half_way_leaves_the_old_one(tmp_path: Path) -> None:
@@ -334,51 +327,6 @@ def test_a_file_that_fails_half_way_leaves_the_old_one(tmp_path: Path) -> None:
         write_predictions(file, fail())
     assert file.read_text() == "old"
     assert [*tmp_path.iterdir()] == [file]
-
-
-def test_a_first_part_without_rows_leaves_one_header(tmp_path: Path) -> None:
-    model = trained("pcqm-contact")
-    (found,) = model.stream(graphs_for(model))
-    none = replace(
-        found, graph=found.graph[:0], pair=found.pair[:0], outputs=found.outputs[:0],
-        std=found.std[:0],
-    )  # fmt: skip
-    file = tmp_path / "predictions.csv"
-    assert write_predictions(file, [none, none, found]) == len(found)
-    lines = file.read_text().splitlines()
-    assert lines[0] == "graph,source,target,score,std"
-    assert len(lines) == len(found) + 1
-
-
-@pytest.mark.parametrize(
-    ("name", "written"),
-    [
-        ("=1+1", "'=1+1"),
-        ("@home", "'@home"),
-        ("-x", "'-x"),
-        ("-1", "-1"),
-        ("+2.5", "+2.5"),
-        ("", ""),
-    ],
-)
-def test_names_are_no_formulas_of_a_spreadsheet(name: str, written: str) -> None:
-    assert as_text(name) == written
-
-
-def test_names_in_the_file_are_no_formulas(tmp_path: Path) -> None:
-    found = Predictions(
-        kind="classes",
-        names=("=a", "b"),
-        graph=torch.tensor([0]),
-        node=None,
-        pair=None,
-        outputs=torch.tensor([[0.9, 0.1]]),
-        std=None,
-    )
-    write_predictions(tmp_path / "out.csv", [found], "=graph{}".format)
-    header, line = (tmp_path / "out.csv").read_text().splitlines()
-    assert header == "graph,class,p_=a,p_b"
-    assert line.startswith("'=graph0,'=a,0.9,0.1")
 
 
 def test_a_misspelt_benchmark_stands_for_graph_mamba_on_it(tmp_path: Path) -> None:

@@ -1,29 +1,33 @@
-"""The folder of a run: its lock, its table of epochs, whole rows only, and their picture."""
+"""The folder of a run: its lock, its table of epochs and their picture, and what it found."""
 
-import errno
-import fcntl
+import json
 import math
 import os
 import signal
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from graphmamba.errors import UserError
+from graphmamba.training.distributed import ProcessGroup
 from graphmamba.training.fit import fit, fit_seeds
 from graphmamba.training.run_dir import (
-    LOCK,
-    RunDirLock,
+    RunDir,
+    RunResult,
+    SeedsResult,
     append_row,
     cut_rows,
+    deviation_of,
     draw_curves,
+    read_result,
     read_rows,
 )
 from tests.helpers.processes import ROOT
 from tests.helpers.runs import Notes, assert_same_run, tiny_experiment, tiny_store
-from tests.helpers.typecheck import typecheck_off
 
 EXPERIMENT = tiny_experiment(**{"train.epochs": 2})
 STORE = tiny_store(EXPERIMENT)
@@ -31,29 +35,18 @@ USED = "run_dir must not be in use, and another process trains in '{}'"
 HOLDER = """
 import sys
 from pathlib import Path
-from graphmamba.training.run_dir import RunDirLock
+from graphmamba.training.distributed import ProcessGroup
+from graphmamba.training.run_dir import RunDir
 
-with RunDirLock(Path(sys.argv[1])) as lock:
-    lock.take()
+with RunDir(Path(sys.argv[1])).kept(ProcessGroup(), resume=False):
     print("taken", flush=True)
     sys.stdin.read()
 """
 
 
-def assert_held(folder: Path) -> None:
-    with pytest.raises(UserError, match=USED.format(folder)), RunDirLock(folder) as lock:
-        lock.take()
-
-
-def test_one_at_a_time_and_no_file_is_left(tmp_path: Path) -> None:
-    with RunDirLock(tmp_path) as lock:
-        lock.take()
-        assert_held(tmp_path)
-        # one that was rejected takes nothing away
-        assert_held(tmp_path)
-    assert not [*tmp_path.iterdir()]
-    with RunDirLock(tmp_path) as lock:
-        lock.take()
+def take(folder: Path) -> None:
+    with RunDir(folder).kept(ProcessGroup(), resume=False):
+        pass
 
 
 def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
@@ -64,52 +57,14 @@ def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == "taken\n"
-        assert_held(tmp_path)
+        for _ in range(2):
+            # one that was rejected takes nothing away
+            with pytest.raises(UserError, match=USED.format(tmp_path)):
+                take(tmp_path)
         process.send_signal(signal.SIGKILL)
         process.wait()
-    assert (tmp_path / LOCK).exists()
-    with RunDirLock(tmp_path) as lock:
-        lock.take()
-        assert_held(tmp_path)
-
-
-def test_a_file_that_is_removed_meanwhile_is_no_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    flock, calls = fcntl.flock, []
-
-    def flock_too_late(handle: int, how: int) -> None:
-        # who had it before lets go of it between our opening and our locking
-        if not calls:
-            (tmp_path / LOCK).unlink()
-        calls.append(handle)
-        flock(handle, how)
-
-    monkeypatch.setattr(fcntl, "flock", flock_too_late)
-    with RunDirLock(tmp_path) as lock:
-        lock.take()
-        assert_held(tmp_path)
-
-
-def test_where_there_are_no_locks_it_goes_on_and_says_so(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def no_locks(handle: int, how: int) -> None:  # noqa: ARG001
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    monkeypatch.setattr(fcntl, "flock", no_locks)
-    message = f"'{tmp_path}' lies where files cannot be locked .*No locks available"
-    with RunDirLock(tmp_path) as lock, pytest.warns(UserWarning, match=message):
-        lock.take()
-    assert not [*tmp_path.iterdir()]
-
-
-def test_a_folder_that_cannot_be_written_to_is_named(tmp_path: Path) -> None:
-    with (
-        pytest.raises(UserError, match=r"run_dir must be writable, got '.*gone'"),
-        RunDirLock(tmp_path / "gone") as lock,
-    ):
-        lock.take()
+    take(tmp_path)
+    take(tmp_path)
 
 
 def test_a_run_that_is_under_way_is_left_alone(tmp_path: Path) -> None:
@@ -122,12 +77,10 @@ def test_a_run_that_is_under_way_is_left_alone(tmp_path: Path) -> None:
                 fit(EXPERIMENT, STORE, run_dir=folder, resume=resume)
             rejected.append(resume)
 
-    with typecheck_off():
-        fit(EXPERIMENT, STORE, run_dir=folder, reporter=Notes({1: intrude, 5: intrude}))
-        fit(EXPERIMENT, STORE, run_dir=tmp_path / "alone")
+    fit(EXPERIMENT, STORE, run_dir=folder, reporter=Notes({1: intrude, 5: intrude}))
+    fit(EXPERIMENT, STORE, run_dir=tmp_path / "alone")
     assert rejected == [False, True] * 2
     assert_same_run(folder, tmp_path / "alone")
-    assert not [*folder.rglob(LOCK)]
 
 
 def test_a_series_that_is_under_way_is_left_alone(tmp_path: Path) -> None:
@@ -140,13 +93,9 @@ def test_a_series_that_is_under_way_is_left_alone(tmp_path: Path) -> None:
             fit(EXPERIMENT, STORE, run_dir=folder / "seed-0", resume=True)
         rejected.append(True)
 
-    with typecheck_off():
-        result = fit_seeds(
-            EXPERIMENT, STORE, run_dir=folder, reporter=Notes({2: intrude}), seeds=[0]
-        )
+    result = fit_seeds(EXPERIMENT, STORE, run_dir=folder, reporter=Notes({2: intrude}), seeds=[0])
     assert rejected == [True]
     assert [run.stop_reason for run in result.runs] == ["finished"]
-    assert not [*folder.rglob(LOCK)]
 
 
 ROWS = [{"epoch": epoch, "loss": 1 / (epoch + 3)} for epoch in range(4)]
@@ -166,15 +115,11 @@ def test_numbers_come_back_to_the_last_bit(path: Path) -> None:
     assert math.isnan(read_rows(path)[-1]["loss"])
 
 
-def test_a_row_cut_short_is_left_out(path: Path) -> None:
-    path.write_text(path.read_text()[:-3])
-    assert read_rows(path) == ROWS[:-1]
-
-
 @pytest.mark.parametrize("epochs", range(5))
-def test_rows_of_later_epochs_are_cut(path: Path, epochs: int) -> None:
+def test_rows_of_later_epochs_and_those_cut_short_are_dropped(path: Path, epochs: int) -> None:
     with path.open("a") as file:
         file.write("4,0.")
+    assert read_rows(path) == ROWS
     cut_rows(path, epochs)
     assert read_rows(path) == ROWS[:epochs]
     append_row(path, ROWS[0])
@@ -191,59 +136,88 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         append_row(tmp_path / "nowhere" / "metrics.csv", ROWS[0])
 
 
-def test_a_disk_that_is_full_half_way_is_reported(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    write = os.write
-    monkeypatch.setattr(os, "write", lambda handle, text: write(handle, text[:5]))
-    with pytest.raises(UserError, match="No space left on device"):
-        append_row(path, {"epoch": 4, "loss": 0.125})
-    assert read_rows(path) == ROWS
-
-
-def write_metrics(path: Path, epochs: int) -> Path:
+@pytest.mark.parametrize("epochs", [1, 5])
+def test_a_picture_is_drawn(epochs: int, tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    metrics = tmp_path / "metrics.csv"
     for epoch in range(epochs):
         row = {"epoch": epoch, "learning_rate": 1e-3, "train_loss": 1 / (epoch + 1)}
         scores = {
             f"{split}_{name}": 0.5 for split in ("validation", "test") for name in ("loss", "mrr")
         }
-        append_row(path, row | scores | {"is_best": int(epoch == 0)})
-    return path
-
-
-@pytest.mark.parametrize("epochs", [1, 5])
-def test_a_picture_is_drawn(epochs: int, tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
-    metrics = write_metrics(tmp_path / "metrics.csv", epochs)
+        append_row(metrics, row | scores | {"is_best": int(epoch == 0)})
     draw_curves(metrics, tmp_path / "curves.png", "PCQM, seed 0", "mrr")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert len([*tmp_path.iterdir()]) == 2
 
 
-def test_one_exploding_epoch_does_not_flatten_the_curves(
+def test_no_picture_without_epochs_or_matplotlib(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     pytest.importorskip("matplotlib")
-    metrics = write_metrics(tmp_path / "metrics.csv", 6)
-    metrics.write_text(metrics.read_text().replace("0.25,0.5", "0.25,1e+14"))
-    drawn = []
-    monkeypatch.setattr(
-        "graphmamba.training.run_dir.write_figure", lambda figure, _path: drawn.append(figure)
-    )
-    draw_curves(metrics, tmp_path / "curves.png", "PCQM, seed 0", "mrr")
-    losses, scores, _ = drawn[0].axes
-    assert losses.get_ylim()[1] < 2
-    assert losses.get_xlabel() == "epoch (1 value beyond the axis)"
-    assert scores.get_xlabel() == "epoch"
-
-
-def test_no_epoch_is_no_picture(tmp_path: Path) -> None:
-    pytest.importorskip("matplotlib")
+    places = tmp_path / "metrics.csv", tmp_path / "curves.png"
     with pytest.raises(UserError, match="must hold an epoch, got none"):
-        draw_curves(tmp_path / "metrics.csv", tmp_path / "curves.png", "nothing", "mrr")
-
-
-def test_what_is_missing_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(__import__("sys").modules, "matplotlib.figure", None)
+        draw_curves(*places, "nothing", "mrr")
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(UserError, match="plots need matplotlib"):
-        draw_curves(tmp_path / "metrics.csv", tmp_path / "curves.png", "nothing", "mrr")
+        draw_curves(*places, "nothing", "mrr")
+
+
+RUN = RunResult(
+    run_dir=Path("runs/one"),
+    seed=0,
+    metric="accuracy",
+    best_epoch=2,
+    scores={"train": {"loss": 0.5}, "test": {"loss": math.nan, "accuracy": 0.8}},
+    epochs=3,
+    stop_reason="finished",
+    parameters=10,
+    seconds=1.5,
+    peak_memory=100,
+    environment={"torch": "2"},
+)
+
+
+def scored(value: float) -> RunResult:
+    return replace(RUN, scores={"test": {"accuracy": value}})
+
+
+def test_content_is_strict_json_and_comes_back(tmp_path: Path) -> None:
+    written = json.dumps(RUN.content(), allow_nan=False)
+    assert json.loads(written)["scores"]["test"] == {"loss": None, "accuracy": 0.8}
+    (tmp_path / "results.json").write_text(written)
+    again = read_result(tmp_path / "results.json")
+    assert (again.run_dir, again.test) == (tmp_path, 0.8)
+    assert math.isnan(again.scores["test"]["loss"])
+    assert math.isnan(replace(RUN, scores={}).test)
+    (tmp_path / "results.json").write_text('{"seed": 1}')
+    with pytest.raises(UserError, match="must be the results of one run"):
+        read_result(tmp_path / "results.json")
+
+
+def test_mean_and_deviation_are_those_of_published_tables() -> None:
+    runs = SeedsResult(Path("runs"), tuple(map(scored, (0.7, 0.8, 0.9))))
+    assert runs.mean("test", "accuracy") == pytest.approx(0.8)
+    # divided by the number of runs, not by one less
+    assert runs.deviation("test", "accuracy") == pytest.approx(math.sqrt(0.02 / 3))
+    written = json.loads(json.dumps(runs.content(), allow_nan=False))
+    assert written["scores"]["test"]["accuracy"]["mean"] == pytest.approx(0.8)
+    assert deviation_of([1.0, 2.0, 6.0]) == pytest.approx(float(np.std([1.0, 2.0, 6.0])))
+
+
+@pytest.mark.parametrize("place", [0, 1, 2])
+def test_runs_that_are_not_done_do_not_count_beside_others(place: int) -> None:
+    runs = [*map(scored, (0.7, 0.9))]
+    for other in (replace(RUN, seed=5, stop_reason="max time"), replace(RUN, seed=5, scores={})):
+        mixed = SeedsResult(Path("runs"), (*runs[:place], other, *runs[place:]))
+        assert mixed.mean("test", "accuracy") == pytest.approx(0.8)
+        written = json.loads(json.dumps(mixed.content(), allow_nan=False))
+        assert (len(written["seeds"]), len(written["counted"])) == (3, 2)
+        assert written["scores"]["test"]["accuracy"]["mean"] == pytest.approx(0.8)
+
+
+def test_where_no_run_is_done_those_with_scores_count() -> None:
+    stopped = replace(scored(0.7), stop_reason="max time")
+    none = replace(stopped, scores={})
+    assert SeedsResult(Path("runs"), (none, stopped)).counted == (stopped,)
+    assert SeedsResult(Path("runs"), (none,)).content()["scores"] == {}

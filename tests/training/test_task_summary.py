@@ -14,7 +14,7 @@ from graphmamba.errors import UserError
 from graphmamba.training.experiment import Experiment, load_experiment
 from graphmamba.training.fit import fit
 from graphmamba.training.graphs import take_graphs
-from graphmamba.training.predictor import load, scorer_of
+from graphmamba.training.predict import load, scorer_of
 from graphmamba.training.run_dir import read_config, read_rows
 from graphmamba.training.task_summary import understood
 from tests.helpers.runs import tiny_experiment

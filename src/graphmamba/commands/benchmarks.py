@@ -5,8 +5,8 @@ import sys
 from dataclasses import asdict
 
 from graphmamba.data.catalog import CATALOG
-from graphmamba.training.console import metric_title
 from graphmamba.training.experiment import config_names, load_experiment
+from graphmamba.training.progress import metric_title
 
 
 def list_benchmarks(json: bool = False) -> None:

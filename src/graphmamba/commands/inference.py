@@ -2,6 +2,7 @@
 
 import json as json_format
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -27,14 +28,20 @@ from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import resolve_device
 from graphmamba.errors import UserError
-from graphmamba.training.console import bar, follow
 from graphmamba.training.evaluate import labels_per_graph
 from graphmamba.training.experiment import DeviceName, Experiment, TrainConfig
 from graphmamba.training.graphs import check_same_graphs, identity_of, names_in, open_data
-from graphmamba.training.predict import BUDGET, write_predictions
-from graphmamba.training.predictor import Predictor, load, load_pretrained, scorer_of
-from graphmamba.training.results import json_numbers
-from graphmamba.training.run_dir import RunDir
+from graphmamba.training.predict import (
+    BUDGET,
+    Predictions,
+    Predictor,
+    load,
+    load_pretrained,
+    scorer_of,
+    write_predictions,
+)
+from graphmamba.training.progress import bar
+from graphmamba.training.run_dir import RunDir, json_numbers
 
 ALL = "all"
 """What a split is called that holds every graph."""
@@ -170,8 +177,16 @@ def predict(
         names = {"graph_name": named.graph_name, "node_name": named.node_name}
     # of a split nobody expects the rows of the file
     skipped = [each.row for each in named.skipped] if named and part == ALL else []
-    parts = trained.stream(store, ids, has_std=std, budget=budget)
-    rows = write_predictions(path, follow(parts, len(ids)), skipped=skipped, **names)
+    with bar("predicting") as tell:
+
+        def followed() -> Iterator[Predictions]:
+            done = 0
+            for part in trained.stream(store, ids, has_std=std, budget=budget):
+                yield part
+                done += len(part.graph.unique())
+                tell(done, len(ids))
+
+        rows = write_predictions(path, followed(), skipped=skipped, **names)
     told = f", {len(skipped):,} of them empty: RDKit rejects their SMILES" if skipped else ""
     say(f"{rows:,} {'row' if rows == 1 else 'rows'} written to {path}{told}")
 

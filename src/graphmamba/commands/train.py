@@ -26,8 +26,14 @@ from graphmamba.training.experiment import (
     experiment_of,
     load_run_config,
 )
-from graphmamba.training.results import FoldsResult, RunResult, SeedsResult, StopReason
-from graphmamba.training.run_dir import RunDir, read_config
+from graphmamba.training.run_dir import (
+    FoldsResult,
+    RunDir,
+    RunResult,
+    SeedsResult,
+    StopReason,
+    read_config,
+)
 
 Given = Mapping[str, object]
 STATUS: Mapping[StopReason, int] = {"signal": 143, "interrupt": 130, "max time": 75}

@@ -20,12 +20,11 @@ from graphmamba.ordering.policy import ABLATIONS
 from graphmamba.parse import numbers_in, words_among
 from graphmamba.studies import report as write
 from graphmamba.studies.results import finished_run
-from graphmamba.training.console import metric_title
 from graphmamba.training.experiment import Experiment, RunOptions, load_experiment
 from graphmamba.training.fit import fit
 from graphmamba.training.graphs import open_data
-from graphmamba.training.results import RunResult, deviation_of, mean_of
-from graphmamba.training.run_dir import RunDir, read_config
+from graphmamba.training.progress import metric_title
+from graphmamba.training.run_dir import RunDir, RunResult, deviation_of, mean_of, read_config
 
 Given = Mapping[str, object]
 Make = Callable[[Experiment, Experiment], Experiment]

@@ -43,7 +43,7 @@ from graphmamba.studies.report import (
 )
 from graphmamba.training.distributed import rounded_products
 from graphmamba.training.experiment import Experiment, RunOptions, load_experiment
-from graphmamba.training.watch import StopSignals
+from graphmamba.training.stop import StopSignals
 
 Figure = Literal["fractions", "models", "batches"]
 """Tables of the study."""

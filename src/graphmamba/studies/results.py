@@ -14,7 +14,6 @@ from graphmamba.errors import UserError
 from graphmamba.figures import new_figure
 from graphmamba.reported import GRAPH_MAMBA, Score, published
 from graphmamba.studies.report import COLOURS, INK, QUIET, markdown_table, save_figure
-from graphmamba.training.console import bytes_of, metric_title, time_of
 from graphmamba.training.experiment import (
     Experiment,
     RunOptions,
@@ -23,8 +22,16 @@ from graphmamba.training.experiment import (
     load_experiment,
 )
 from graphmamba.training.metrics import LOWER_IS_BETTER
-from graphmamba.training.results import RunResult, deviation_of, mean_of, read_result
-from graphmamba.training.run_dir import RunDir, read_config, read_rows
+from graphmamba.training.progress import bytes_of, metric_title, time_of
+from graphmamba.training.run_dir import (
+    RunDir,
+    RunResult,
+    deviation_of,
+    mean_of,
+    read_config,
+    read_result,
+    read_rows,
+)
 
 
 class StoredRun(NamedTuple):

@@ -12,12 +12,11 @@ from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
 from graphmamba.studies.report import markdown_table
 from graphmamba.studies.results import DATA_NOTES, StoredRun, collect, spread_of
-from graphmamba.training.console import bytes_of, metric_title, time_of
+from graphmamba.training.checkpoint import load_weights, read_tensors, write_tensors
 from graphmamba.training.experiment import changed_entries, config_names, load_experiment
 from graphmamba.training.metrics import LOWER_IS_BETTER
-from graphmamba.training.results import Scores, json_numbers, read_scores
-from graphmamba.training.run_dir import RunDir
-from graphmamba.training.weights import load_weights, read_tensors, write_tensors
+from graphmamba.training.progress import bytes_of, metric_title, time_of
+from graphmamba.training.run_dir import RunDir, Scores, json_numbers, read_scores
 
 CARD, BEST = "README.md", "best.safetensors"
 MAIN = "graph-mamba"

@@ -1,35 +1,191 @@
-"""The full state of a run as one file: a run that reads it goes on as if it had never stopped."""
+"""Files of tensors: a trained model, and the full state of a run, which goes on from there."""
 
+import json
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 from torch.optim import Optimizer
 
+from graphmamba.atomic import atomic_write
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.errors import UserError
 from graphmamba.nn.model import GraphMamba
 from graphmamba.ops.random import draw_bits
 from graphmamba.training.distributed import ProcessGroup
 from graphmamba.training.ema import MovingAverage
-from graphmamba.training.experiment import FREE, VERSION, Experiment, RunOptions, flat_entries
-from graphmamba.training.graphs import check_same_graphs
-from graphmamba.training.results import Scores, read_scores
-from graphmamba.training.schedule import Schedule
-from graphmamba.training.weights import (
-    check_kind,
-    check_tensors,
-    load_state,
-    read_tensors,
-    write_tensors,
+from graphmamba.training.experiment import (
+    FREE,
+    VERSION,
+    Experiment,
+    RunOptions,
+    check_version,
+    flat_entries,
 )
+from graphmamba.training.graphs import check_same_graphs
+from graphmamba.training.run_dir import Rank, Scores, rank_of, read_scores
+from graphmamba.training.schedule import Schedule
+
+WEIGHTS, STATE = "weights", "state"
+"""Kinds of files."""
+META = "graphmamba"
+"""Key of a safetensors file's header under which our JSON is."""
+
+
+def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, object]) -> None:
+    """Write tensors with a JSON description in the header, whole."""
+    from safetensors.torch import save
+
+    # several names for one storage, and views, are more than the format knows
+    apart = {name: tensor.detach().cpu().clone().contiguous() for name, tensor in tensors.items()}
+
+    def write(partial: Path) -> None:
+        partial.write_bytes(save(apart, metadata={META: json.dumps(about)}))
+
+    atomic_write(path, write)
+
+
+def read_tensors(path: Path, kind: str = "") -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Read what `write_tensors` wrote, of a kind; never runs code of the file."""
+    from safetensors import SafetensorError, safe_open
+
+    if not path.is_file():
+        raise UserError(f"'{path}' must be a file, and there is none")
+    try:
+        with safe_open(path, framework="pt") as file:
+            tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+            about = json.loads((file.metadata() or {}).get(META, "{}"))
+    except (SafetensorError, OSError, ValueError) as error:
+        raise UserError(f"'{path}' is corrupt or no safetensors file: {error}") from error
+    if kind and about.get("kind") != kind:
+        raise UserError(f"'{path}' must be a file of {kind}, got {about.get('kind')!r}")
+    check_version(about.get("format", VERSION), f"'{path}'")
+    return tensors, about
+
+
+DAMAGED = (
+    ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
+)  # fmt: skip
+"""What comes of a file whose entries are not what was written."""
+
+
+@contextmanager
+def readable(path: Path) -> Iterator[None]:
+    """Reject a file whose header or tensors are not those that it should hold."""
+    try:
+        yield
+    except UserError:
+        raise
+    except DAMAGED as error:
+        told = " ".join(str(error).split())
+        raise UserError(f"'{path}' must hold all that was written to it: {told}") from error
+
+
+class Weights(NamedTuple):
+    """What a file of weights holds."""
+
+    experiment: Experiment
+    """Which model, and how it was trained."""
+    state: dict[str, Tensor]
+    """Parameters and buffers by their names, on the CPU."""
+    metadata: dict[str, Any]
+    """All of the header: also `features`, `task`, `class_names`, `options`, `epoch`, `scores`, and
+    `scored_again` where somebody has."""
+
+    @property
+    def class_names(self) -> tuple[str, ...]:
+        """Names of the classes or label columns; empty where they have none.
+
+        Weights that do not say are called as their data are: older ones of a benchmark.
+        """
+        return tuple(self.metadata.get("class_names") or self.experiment.dataset_info.names)
+
+    @property
+    def options(self) -> RunOptions:
+        """How the run computed; the defaults for weights that say nothing about it."""
+        return RunOptions.of(self.metadata.get("options", {}), "options")
+
+    @property
+    def rank(self) -> Rank:
+        """Sorts weights by what validation says of them, the best first."""
+        metric = self.experiment.dataset_info.task.metric
+        return rank_of(read_scores(self.metadata.get("scores", {})), metric, self.options.seed)
+
+    @property
+    def reported(self) -> dict[str, dict[str, float]]:
+        """Scores by split: those that the weights had last, or else those of their run."""
+        again = self.metadata.get("scored_again") or {}
+        found = self.metadata.get("scores", {}) | again.get("scores", {})
+        # what a run says of training graphs was found while the weights changed
+        return {split: each for split, each in read_scores(found).items() if split != "train"}
+
+
+def save_weights(
+    path: Path | str,
+    model: GraphMamba,
+    experiment: Experiment,
+    *,
+    state: Mapping[str, Tensor] | None = None,
+    class_names: Sequence[str] = (),
+    options: RunOptions | None = None,
+    epoch: int = -1,
+    scores: Mapping[str, Mapping[str, float]] | None = None,
+    graphs: str = "",
+) -> None:
+    """Write a model, whole or not at all.
+
+    Args:
+        path: The file, `.safetensors` by custom.
+        model: What is written.
+        experiment: What the model was built from.
+        state: Tensors in the place of the model's own, such as earlier ones.
+        class_names: What predictions are called.
+        options: How the run was started, its seed included; None for the defaults.
+        epoch: The weights' epoch, counted from 0; -1 for weights of no epoch.
+        scores: What the model reached, by split.
+        graphs: Which custom graphs it was trained on; see `identity_of`.
+    """
+    options = options or RunOptions()
+    metadata = {
+        "kind": WEIGHTS,
+        "format": VERSION,
+        "experiment": experiment.content(),
+        "features": asdict(model.features),
+        "task": asdict(model.task),
+        "class_names": list(class_names),
+        "options": options.content(),
+        "graphs": graphs,
+        "seed": options.seed,
+        "epoch": epoch,
+        "scores": {split: dict(values) for split, values in (scores or {}).items()},
+    }
+    write_tensors(Path(path), model.state_dict() if state is None else state, metadata)
+
+
+def load_weights(path: Path | str) -> Weights:
+    """Read a file of weights; a corrupt one, another kind and a newer format are rejected."""
+    state, metadata = read_tensors(Path(path), WEIGHTS)
+    return Weights(Experiment.of(metadata["experiment"], str(path)), state, metadata)
+
+
+def build_model(weights: Weights, where: Path | str = "weights") -> GraphMamba:
+    """Make the model again, on the CPU, ready for evaluation."""
+    model = weights.experiment.build(weights.metadata.get("seed", 0))
+    load_state(model, weights.state, where)
+    return model.eval()
+
+
+def load_state(model: GraphMamba, state: Mapping[str, Tensor], where: Path | str) -> None:
+    """Fill a model; tensors that are missing, unknown or of another shape are rejected by name."""
+    with readable(Path(where)):
+        model.load_state_dict(dict(state))
 
 
 @dataclass(frozen=True)
@@ -83,31 +239,10 @@ class Progress:
         return -1 if self.best is None else self.best.epoch
 
     def is_better(self, value: float, is_lower_better: bool) -> bool:
-        """Whether a validation score beats all before; what is not a number beats nothing."""
-        if math.isnan(value):
-            return False
+        """Whether a validation score beats all before; NaN beats nothing."""
         if self.best is None:
-            return True
+            return not math.isnan(value)
         return value < self.best.value if is_lower_better else value > self.best.value
-
-    def content(self) -> dict[str, Any]:
-        """Everything but tensors and sums, as JSON can write it."""
-        best = self.best
-        return {
-            "epoch": self.epoch,
-            "step": self.step,
-            "taken": self.taken,
-            "train_seconds": self.train_seconds,
-            "seconds": self.seconds,
-            "best": best and {"epoch": best.epoch, "value": best.value, "scores": best.scores},
-        }
-
-
-KIND = "state"
-DAMAGED = (
-    ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
-)  # fmt: skip
-"""What comes of a state whose entries are not what was written."""
 
 
 @dataclass
@@ -136,104 +271,94 @@ class RunState:
         """Numbers that are learned."""
         return sum(each.numel() for each in self.model.parameters())
 
-    def save(self, path: Path) -> None:
-        """Write the state, whole or not at all; every process has to call it."""
-        tensors, about = self._tensors(), self._about()
-        # nobody may go on and read an older state than the others
-        self.team.rank_zero_first(lambda: write_tensors(path, tensors, about))
-
-    def _tensors(self) -> dict[str, Tensor]:
-        best = self.progress.best
-        sums = torch.stack(
-            [self.progress.loss_sum, self.progress.loss_sum.new_tensor(self.progress.labels)]
-        )
-        return {
-            **prefixed("model", self.model.state_dict()),
-            **prefixed("average", self.average.state_dict() if self.average else {}),
-            **prefixed("optimizer", optimizer_tensors(self.optimizer)),
-            **prefixed("best", best.weights if best else {}),
-            **prefixed("generator", self._of_all(generator_tensors())),
-            **self._of_all({"sums": sums}),
-        }
-
-    def _of_all(self, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-        """What differs from process to process, one row for each."""
-        return {
-            name: torch.cat(self.team.gather(tensor[None])).cpu()
-            for name, tensor in tensors.items()
-        }
-
     def about(self) -> dict[str, object]:
         """What the run was started with."""
         return {"experiment": self.experiment.content(), "options": self.options.content()}
 
-    def _about(self) -> dict[str, object]:
-        return {
-            "kind": KIND,
+    def save(self, path: Path) -> None:
+        """Write the state, whole or not at all; every process has to call it."""
+        progress, best = self.progress, self.progress.best
+        sums = torch.stack([progress.loss_sum, progress.loss_sum.new_tensor(progress.labels)])
+        # what differs from process to process has a row for each
+        own = {"sums": sums, **prefixed("generator", generator_tensors())}
+        tensors = {
+            **prefixed("model", self.model.state_dict()),
+            **prefixed("average", self.average.state_dict() if self.average else {}),
+            **prefixed("optimizer", optimizer_tensors(self.optimizer)),
+            **prefixed("best", best.weights if best else {}),
+            **{name: torch.cat(self.team.gather(each[None])).cpu() for name, each in own.items()},
+        }
+        about = {
+            "kind": STATE,
             "format": VERSION,
             **self.about(),
             "graphs": self.graphs,
-            "progress": self.progress.content(),
+            "progress": {
+                **{name: getattr(progress, name) for name in COUNTED},
+                "best": best and {"epoch": best.epoch, "value": best.value, "scores": best.scores},
+            },
             "schedule": self.schedule.state_dict(),
             "sampler": self.sampler.state_dict(),
             "generators": generator_words(),
         }
+        # nobody may go on and read an older state than the others
+        self.team.rank_zero_first(lambda: write_tensors(path, tensors, about))
 
     def load(self, path: Path) -> None:
         """Go on where the state was saved; a run that was started otherwise is rejected."""
-        tensors, about = read_tensors(path)
-        check_kind(path, about, KIND)
-        state: Any = about
-        try:
-            _reject_changes(path, state, self.experiment, self.options)
-            use = "put them back, or start another run"
-            check_same_graphs(self.experiment, state.get("graphs"), self.graphs, use)
-            self.sampler.load_state_dict(state["sampler"])
-            self.schedule.load_state_dict(state["schedule"])
-            if not 0 < state["schedule"]["rate"] < math.inf:
-                raise ValueError(f"the rate of its schedule is {state['schedule']['rate']!r}")
-            load_state(self.model, _under("model", tensors), path)
-            if self.average:
-                self.average.load_state_dict(_under("average", tensors))
-            load_optimizer(self.optimizer, _under("optimizer", tensors))
-            self._load_progress(state["progress"], tensors, path)
-            # a row of a table may lie where no generator can read it
-            rows = _under("generator", tensors).items()
-            own = {name: each[self.team.rank].clone() for name, each in rows}
-            if self.team.device.type == "cpu":
-                # that of a GPU, which need not be here, has no say in this run
-                own.pop("cuda", None)
-            restore_generators(own, state["generators"])
-        except UserError:
-            raise
-        except DAMAGED as error:
-            raise UserError(f"'{path}' must hold a whole state: {error}") from error
+        with readable(path):
+            self._load(path)
 
-    def _load_progress(
-        self, content: dict[str, Any], tensors: Mapping[str, Tensor], path: Path
-    ) -> None:
-        progress, best, sampler = self.progress, content["best"], self.sampler
-        for name in ("epoch", "step", "taken", "train_seconds", "seconds"):
-            kind = type(getattr(progress, name))
-            if type(content[name]) is not kind or not 0 <= content[name] < math.inf:
-                raise ValueError(f"{name} of its progress is {content[name]!r}")
+    def _load(self, path: Path) -> None:
+        tensors, about = read_tensors(path, STATE)
+        self._reject_changes(path, about)
+        use = "put them back, or start another run"
+        check_same_graphs(self.experiment, about.get("graphs"), self.graphs, use)
+        self.sampler.load_state_dict(about["sampler"])
+        self.schedule.load_state_dict(about["schedule"])
+        load_state(self.model, _under("model", tensors), path)
+        if self.average:
+            self.average.load_state_dict(_under("average", tensors))
+        load_optimizer(self.optimizer, _under("optimizer", tensors))
+
+        progress, content = self.progress, about["progress"]
+        for name in COUNTED:
             setattr(progress, name, content[name])
-        if (progress.epoch, progress.step) != (sampler.epoch, sampler.step):
-            raise ValueError(f"epoch and step are not those of its sampler, {sampler.state_dict()}")
-        sums = tensors["sums"]
-        if sums.shape != (self.team.world, 2) or not bool(sums.isfinite().all()):
-            raise ValueError(f"its sums are {sums.tolist()}")
-        loss_sum, labels = sums[self.team.rank]
+        loss_sum, labels = tensors["sums"][self.team.rank]
         progress.loss_sum, progress.labels = loss_sum.to(progress.loss_sum.device), int(labels)
-        if best:
-            weights = _under("best", tensors)
-            check_tensors(self.scored.state_dict(), weights, path, "best.")
-            if type(best["epoch"]) is not int or not 0 <= best["epoch"] <= progress.epoch:
-                raise ValueError(f"its best epoch is {best['epoch']!r}")
-            scores, value = read_scores(best["scores"]), float(best["value"])
-            if math.isnan(value):
-                raise ValueError("its best score is no number")
-            progress.best = Best(best["epoch"], value, scores, weights)
+        if best := content["best"]:
+            scores, weights = read_scores(best["scores"]), _under("best", tensors)
+            progress.best = Best(best["epoch"], best["value"], scores, weights)
+
+        # a row of a table may lie where no generator can read it
+        rows = _under("generator", tensors).items()
+        own = {name: each[self.team.rank].clone() for name, each in rows}
+        if self.team.device.type == "cpu":
+            # that of a GPU, which need not be here, has no say in this run
+            own.pop("cuda", None)
+        restore_generators(own, about["generators"])
+
+    def _reject_changes(self, path: Path, about: Mapping[str, Any]) -> None:
+        """Name the first entry that is not what the run was started with."""
+        began = Experiment.of(about["experiment"], str(path)).content()
+        how = RunOptions.of(about["options"], str(path)).content()
+        saved = {**flat_entries(began), **flat_entries(how)}
+        wanted = {
+            **flat_entries(self.experiment.content()), **flat_entries(self.options.content())
+        }  # fmt: skip
+        for key in [*wanted, *saved]:
+            # statistics follow from the graphs, which are compared by themselves
+            if key in FREE or key.startswith("data.statistics"):
+                continue
+            if saved.get(key) != wanted.get(key):
+                raise UserError(
+                    f"{key} must be {saved.get(key)!r}, as when the run was started, "
+                    f"got {wanted.get(key)!r}"
+                )
+
+
+COUNTED = ("epoch", "step", "taken", "train_seconds", "seconds")
+"""Of the progress, what JSON can write."""
 
 
 def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
@@ -249,19 +374,11 @@ def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
 def load_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> None:
     """Let an optimiser remember again; its settings stay as they are."""
     state: dict[int, dict[str, Tensor]] = {}
-    parameters = [each for group in optimizer.param_groups for each in group["params"]]
     for key, tensor in tensors.items():
         place, _, name = key.partition(".")
-        # counters of steps are single numbers
-        shape = () if name == "step" else parameters[int(place)].shape
-        if not place.isdecimal() or tensor.shape != shape or not tensor.is_floating_point():
-            raise ValueError(f"'optimizer.{key}' is {tensor.dtype} of shape {list(tensor.shape)}")
         state.setdefault(int(place), {})[name] = tensor
-    if len({frozenset(entries) for entries in state.values()}) > 1:
-        raise ValueError("its optimizer remembers more of some parameters than of others")
-    optimizer.load_state_dict(
-        {"state": state, "param_groups": optimizer.state_dict()["param_groups"]}
-    )
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
 def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
@@ -278,33 +395,6 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     }
 
 
-def _reject_changes(
-    path: Path, about: Mapping[str, Any], experiment: Experiment, options: RunOptions
-) -> None:
-    """Name the first entry that is not what the run was started with."""
-    began = (
-        Experiment.of(about["experiment"], str(path)),
-        RunOptions.of(about["options"], str(path)),
-    )
-    saved, wanted = (
-        {**flat_entries(each.content()), **flat_entries(how.content())}
-        for each, how in (began, (experiment, options))
-    )
-    for key in [*wanted, *saved]:
-        # they follow from the graphs, which are compared by themselves
-        if key.startswith("data.statistics"):
-            continue
-        if key not in FREE and saved.get(key) != wanted.get(key):
-            raise UserError(
-                f"{key} must be {saved.get(key)!r}, as when the run was started, "
-                f"got {wanted.get(key)!r}"
-            )
-
-
-NUMPY_LIMIT = 1 << 32
-"""NumPy takes seeds of 32 bits only."""
-
-
 @contextmanager
 def own_generators(seed: int) -> Iterator[None]:
     """Seed everything inside, and leave the caller's random numbers as they were."""
@@ -319,7 +409,7 @@ def own_generators(seed: int) -> Iterator[None]:
 def seed_all(seed: int) -> None:
     """Seed torch on all devices, NumPy and Python."""
     torch.manual_seed(seed)
-    np.random.seed(seed % NUMPY_LIMIT)  # noqa: NPY002 - it is the global one that libraries use
+    np.random.seed(seed % 2**32)  # noqa: NPY002 - it is the global one that libraries use
     random.seed(seed)
 
 

@@ -124,35 +124,17 @@ def start_fabric(options: RunOptions) -> Any:
         raise UserError(f"devices must be at most the {available} {what} here, got {devices}")
     # Its processes alone: gradients are summed up by the step.
     strategy = "ddp" if devices * nodes > 1 else "auto"
-    with _without_hints():
-        fabric = Fabric(
-            accelerator=device.type,
-            devices=devices,
-            num_nodes=nodes,
-            strategy=strategy,
-        )
-        had_met = _have_met()
-        fabric.launch()
+    for each in ("fabric", "pytorch"):
+        # its hints are about what our options decide
+        logging.getLogger(f"lightning.{each}").setLevel(logging.WARNING)
+    fabric = Fabric(accelerator=device.type, devices=devices, num_nodes=nodes, strategy=strategy)
+    had_met = _have_met()
+    fabric.launch()
     if _have_met() and not had_met:
         # Not as soon as the run is over: others may follow with the same processes. And not around
         # it either: parting waits for what is under way, and an error has to be reported before.
         atexit.register(part_processes)
     return fabric
-
-
-@contextmanager
-def _without_hints() -> Iterator[None]:
-    """Let Lightning say nothing below a warning: its hints are about what our options decide."""
-    # Which of them it uses depends on what else was imported.
-    loggers = [logging.getLogger(f"lightning.{name}") for name in ("fabric", "pytorch")]
-    levels = [logger.level for logger in loggers]
-    for logger in loggers:
-        logger.setLevel(logging.WARNING)
-    try:
-        yield
-    finally:
-        for logger, level in zip(loggers, levels, strict=True):
-            logger.setLevel(level)
 
 
 @contextmanager

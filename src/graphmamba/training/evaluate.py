@@ -55,11 +55,9 @@ def evaluate(
             trained by, which knows the units of its outputs; None takes the task's own loss.
         metrics: What to report beside the metric of the task.
         precision: `bf16-mixed` computes in bfloat16 what bears it.
-        team: All processes; each takes every so many of the batches, the same ones as a single
-            process would make.
+        team: All processes; each takes every so many of the same batches.
         on_batch: Called with how many batches are done, and of how many.
-        predict: What predicts a batch in the model's place, and gives its labels, such as
-            `CapturedForward.predict`.
+        predict: Predicts a batch, and gives its labels, in the model's place.
     """
     check_least("batch_size", batch_size, 1)
     team = team or ProcessGroup(device=store.device)
@@ -138,12 +136,7 @@ class Scorer:
     def score(
         self, split: str | Ids, on_batch: Callable[[int, int], None] | None = None
     ) -> dict[str, float]:
-        """Return `loss`, then the task's metrics, the one to choose by first.
-
-        Args:
-            split: `train`, `validation` or `test`, or the graphs themselves.
-            on_batch: Called with how many batches are done, and of how many.
-        """
+        """Return `loss`, then the task's metrics, the one to choose by first."""
         with rounded_products(self.store.device, self.tf32):
             forward = self._forward(split) if self.is_captured else None
             return evaluate(
@@ -198,12 +191,7 @@ def labelled_batch(
 ) -> tuple[Batch, Target]:
     """Graphs of a store, and what is right about them.
 
-    Args:
-        store: All graphs.
-        ids: Those of the batch.
-        level: What is labelled.
-        counters: What wrong pairs are drawn from, where the store knows right ones only.
-        split: Whose nodes or pairs count, where splits share graphs; None for all of them.
+    Wrong pairs are drawn from the counters; of graphs that splits share, rows of `split` count.
     """
     graphs = store.batch(ids, by_source=True)
     return graphs, labels_of(graphs, level, counters, split)
@@ -263,33 +251,21 @@ def labels_per_graph(store: GraphStore, level: Level, split: str | None = None) 
     A class is one label, a row of targets as many as are known. Wrong pairs that are drawn do not
     count: each right one has as many, but for a few in graphs that have hardly any.
 
-    Args:
-        store: All graphs.
-        level: What is labelled.
-        split: Whose nodes or pairs count, where splits share graphs; None for all of them.
+    Of graphs that splits share, rows of `split` count; None for all of them.
     """
     if TABLES[level] not in store.tables:
         raise UserError(f"graphs must have pairs '{LINKS}' to score links, got none")
     table, name = store.tables[TABLES[level]], "edge_label" if level == "link" else "y"
     ptr = store.item_ptr(TABLES[level])
-    rows = ptr.diff()
     if name not in table.columns:
         if level == "link":
-            return rows
+            return ptr.diff()
         raise UserError(f"graphs must have labels '{name}' for each {level}, got none")
-    kept, row_split = table.columns[name], ROW_SPLITS.get(level)
-    is_split = split is not None and row_split in table.columns
-    if len(rows) != len(table.ptr) - 1 and kept.is_constant:
-        kept = replace(kept, values=table.given(name), is_constant=False)
-    values = table.given(name) if is_split else kept.values
+    values, row_split = table.given(name), ROW_SPLITS.get(level, "")
     is_known = ~values.isnan() if values.is_floating_point() else values >= 0
     counts = is_known.long() if is_known.dim() == 1 else is_known.flatten(1).sum(dim=1)
-    if is_split:
-        assert split is not None
-        assert row_split is not None
+    if split is not None and row_split in table.columns:
         counts = counts * (table.given(row_split) == SPLITS[split])
-    elif kept.is_constant:
-        return counts.cpu() * rows
     # On the device but for the result: rows are many, graphs are few.
     ends = boundaries(counts)
     return ends[ptr.to(ends.device)].diff().cpu()

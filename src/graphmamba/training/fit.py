@@ -2,11 +2,11 @@
 
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch.optim import Optimizer
@@ -33,7 +33,6 @@ from graphmamba.training.checkpoint import (
     seed_all,
 )
 from graphmamba.training.compile import compile_now, decided, is_captured
-from graphmamba.training.console import following
 from graphmamba.training.defaults import Size
 from graphmamba.training.distributed import (
     ProcessGroup,
@@ -52,12 +51,13 @@ from graphmamba.training.experiment import (
 )
 from graphmamba.training.graphs import identity_of, in_parts, names_in, open_data, take_graphs
 from graphmamba.training.loop import Loop
-from graphmamba.training.predict import Predictions, write_predictions
-from graphmamba.training.predictor import load
-from graphmamba.training.reporter import Reporter, StartRecord
-from graphmamba.training.results import FoldsResult, RunResult, SeedsResult
+from graphmamba.training.predict import Predictions, load, write_predictions
+from graphmamba.training.progress import Reporter, StartRecord, following
 from graphmamba.training.run_dir import (
+    FoldsResult,
     RunDir,
+    RunResult,
+    SeedsResult,
     can_draw,
     cut_rows,
     draw_curves,
@@ -67,11 +67,8 @@ from graphmamba.training.run_dir import (
 )
 from graphmamba.training.schedule import Schedule
 from graphmamba.training.step import CapturedStep, TrainStep
+from graphmamba.training.stop import NonFiniteCheck, StopSignals
 from graphmamba.training.task_summary import understood
-from graphmamba.training.watch import NonFiniteCheck, StopSignals
-
-LABELLED = ("train", "validation")
-"""Splits without whose labels no epoch could be taken or chosen."""
 
 
 def fit(
@@ -114,6 +111,140 @@ def fit(
         if store is None:
             experiment, store = open_data(experiment)
         return run_fit(fabric, experiment, store, options, place, reporters, resume)
+
+
+def fit_seeds(
+    experiment: Experiment | str | Path | None = None,
+    graphs: Graphs | GraphStore | None = None,
+    options: RunOptions | None = None,
+    run_dir: Path | str | None = None,
+    reporter: Reporter | None = None,
+    resume: bool = False,
+    *,
+    seeds: Sequence[int],
+    data: DataOptions | None = None,
+    size: Size = "auto",
+    progress: bool = True,
+) -> SeedsResult:
+    """Train once for each seed, in a sub-folder each; a run that is told to stop ends the series.
+
+    Arguments are those of `fit`, but that the seed of `options` is not used, their `max_time` is
+    that of all runs together, and `run_dir` gets sub-folders `seed-N` and the table of all seeds.
+    With `resume`, runs that are done stay as they are, and seeds are added to those of the series.
+
+    Example:
+        >>> result = fit_seeds("mnist", graphs, seeds=[0, 1, 2])  # doctest: +SKIP
+    """
+    options = _checked(options, run_dir, resume)
+    check_is("seeds", seeds, Sequence, "a list, such as [0, 1, 2]")
+    if not seeds or len(set(seeds)) < len(seeds):
+        raise UserError(f"seeds must be given, each once, got {list(seeds)}")
+    runs = [replace(options, seed=seed) for seed in seeds]
+    with following(reporter, progress, options.loggers) as reporters:
+        experiment, store = _resolve(experiment, graphs, data, size)
+        fabric, whole = _launch(experiment, options, run_dir)
+        opened = open_data(experiment) if store is None else (experiment, store)
+        with whole.kept(process_group_of(fabric), resume, is_series=True):
+            if resume:
+                known = [replace(options, seed=seed) for seed in read_config(whole.path).seeds]
+                runs = [*known, *(run for run in runs if run not in known)]
+            series = {whole.path / f"seed-{run.seed}": (lambda: opened, run) for run in runs}
+            write = partial(
+                write_config, whole.config, opened[0], options, [run.seed for run in runs]
+            )
+            return _fit_series(
+                SeedsResult, fabric, whole, series, options.max_time, reporters, resume, write
+            )
+
+
+def fit_folds(
+    experiment: Experiment | str | Path | None = None,
+    graphs: Graphs | None = None,
+    options: RunOptions | None = None,
+    run_dir: Path | str | None = None,
+    reporter: Reporter | None = None,
+    resume: bool = False,
+    *,
+    folds: int = 10,
+    data: DataOptions | None = None,
+    size: Size = "auto",
+    progress: bool = True,
+    data_dir: Path | None = None,
+) -> FoldsResult:
+    """Cross-validate: train once for each fold of your graphs, which is then the test set.
+
+    The other folds are shared out between training and validation. Folds have equal shares of the
+    classes, where there are classes. When all are trained, each graph is predicted by the model
+    that has not seen it.
+
+    Arguments are those of `fit_seeds`, but that there are `folds` in place of seeds, with
+    sub-folders `fold-N` and a file `out_of_fold.csv`, and that `data_dir` is where what is read
+    from files is kept; None for the default place. `data.split` and `data.split_seed` say how folds
+    are drawn; a model that is chosen by the graphs is so by those that the first fold trains on.
+
+    Example:
+        >>> result = fit_folds(graphs=graphs, folds=10)  # doctest: +SKIP
+        >>> result.mean("test", result.best.metric)  # doctest: +SKIP
+    """
+    options = _checked(options, run_dir, resume)
+    with following(reporter, progress, options.loggers) as reporters:
+        opened = _folds_of(experiment, graphs, data, folds, size, data_dir)
+        first, _ = opened(0)
+        fabric, whole = _launch(first, options, run_dir)
+        group = process_group_of(fabric)
+        with whole.kept(group, resume, is_series=True, folds=folds):
+            series = {
+                whole.path / f"fold-{number}": (partial(opened, number), options)
+                for number in range(folds)
+            }
+            write = partial(write_config, whole.config, first, options, folds=folds)
+            result = _fit_series(
+                FoldsResult, fabric, whole, series, options.max_time, reporters, resume, write
+            )
+            is_whole = len(result.runs) == folds and all(run.is_done for run in result.runs)
+            if group.is_first and is_whole:
+                _write_out_of_fold(result, opened, group.device)
+    return result
+
+
+Opened = tuple[Experiment, GraphStore]
+Series = TypeVar("Series", bound=SeedsResult)
+
+
+def _fit_series(
+    kind: type[Series],
+    fabric: Any,
+    whole: RunDir,
+    series: Mapping[Path, tuple[Callable[[], Opened], RunOptions]],
+    max_time: float,
+    reporters: Sequence[Reporter],
+    resume: bool,
+    before: Callable[[], None],
+) -> Series:
+    """Train one run after the other, and write the table of all after each."""
+    begin = time.monotonic()
+    # those that are done stay in the table, even where one before them stops
+    found = {path: RunDir(path).done() if resume else None for path in series}
+    for path, (opened, options) in series.items():
+        experiment, store = opened()
+        place = RunDir(path)
+        run = run_fit(
+            fabric,
+            experiment,
+            store,
+            replace(options, max_time=max(max_time - (time.monotonic() - begin), 0.0)),
+            place,
+            reporters,
+            resume and place.config.exists(),
+            before,
+        )
+        found[path] = run
+        result = kind(whole.path, tuple(each for each in found.values() if each is not None))
+        if process_group_of(fabric).is_first:
+            whole.write_results(result)
+        if not run.is_done:
+            break
+    return result
 
 
 def _checked(options: RunOptions | None, run_dir: Path | str | None, resume: bool) -> RunOptions:
@@ -166,158 +297,14 @@ def _resolve(
     size: Size,
 ) -> tuple[Experiment, GraphStore | None]:
     """Read a preset by its name, and make the experiment about the graphs that were given."""
-    if experiment is None and graphs is None:
-        raise UserError("experiment must be a preset, a YAML file or an Experiment, got None")
     experiment = _named(experiment, size)
-    if experiment is None and isinstance(graphs, GraphStore):
-        raise UserError("experiment must be given beside a GraphStore, got None: see take_graphs")
-    if graphs is None or isinstance(graphs, GraphStore):
-        if data is not None:
-            raise UserError("data must be left out without graphs of PyG: nobody reads it")
-        assert experiment is not None
-        return experiment, graphs
-    return take_graphs(graphs, experiment, data, size)
-
-
-def fit_seeds(
-    experiment: Experiment | str | Path | None = None,
-    graphs: Graphs | GraphStore | None = None,
-    options: RunOptions | None = None,
-    run_dir: Path | str | None = None,
-    reporter: Reporter | None = None,
-    resume: bool = False,
-    *,
-    seeds: Sequence[int],
-    data: DataOptions | None = None,
-    size: Size = "auto",
-    progress: bool = True,
-) -> SeedsResult:
-    """Train once for each seed, in a sub-folder each; a run that is told to stop ends the series.
-
-    Args:
-        experiment: As in `fit`.
-        graphs: As in `fit`.
-        options: As in `fit`; their seed is not used, and `max_time` is that of all runs together.
-        run_dir: Where sub-folders `seed-N` and the table of all seeds go.
-        reporter: Who follows all runs.
-        resume: Whether to go on with what is in `run_dir`: runs that are done stay as they are.
-        seeds: One run each; to a series that is resumed they are added.
-        data: As in `fit`.
-        size: As in `fit`.
-        progress: As in `fit`.
-
-    Example:
-        >>> result = fit_seeds("mnist", graphs, seeds=[0, 1, 2])  # doctest: +SKIP
-    """
-    options = _checked(options, run_dir, resume)
-    check_is("seeds", seeds, Sequence, "a list, such as [0, 1, 2]")
-    if not seeds or len(set(seeds)) < len(seeds):
-        raise UserError(f"seeds must be given, each once, got {list(seeds)}")
-    for seed in seeds:
-        RunOptions(seed=seed)
-    with following(reporter, progress, options.loggers) as reporters:
-        begin = time.monotonic()
-        experiment, store = _resolve(experiment, graphs, data, size)
-        fabric, whole = _launch(experiment, options, run_dir)
-        if store is None:
-            experiment, store = open_data(experiment)
-        group = process_group_of(fabric)
-        with whole.kept(group, resume, is_series=True):
-            if resume:
-                seeds = [*dict.fromkeys([*read_config(whole.path).seeds, *seeds])]
-            places = {seed: RunDir(whole.path / f"seed-{seed}") for seed in seeds}
-            # those that are done stay in the table, even where one before them stops
-            found = {seed: place.done() for seed, place in places.items() if resume}
-            for seed, place in places.items():
-                left = max(options.max_time - (time.monotonic() - begin), 0.0)
-                run = run_fit(
-                    fabric,
-                    experiment,
-                    store,
-                    replace(options, seed=seed, max_time=left),
-                    place,
-                    reporters,
-                    resume and place.config.exists(),
-                    partial(write_config, whole.config, experiment, options, seeds),
-                )
-                found[seed] = run
-                runs = (found.get(each) for each in seeds)
-                result = SeedsResult(whole.path, tuple(each for each in runs if each is not None))
-                if group.is_first:
-                    whole.write_results(result)
-                if not run.is_done:
-                    break
-    return result
-
-
-def fit_folds(
-    experiment: Experiment | str | Path | None = None,
-    graphs: Graphs | None = None,
-    options: RunOptions | None = None,
-    run_dir: Path | str | None = None,
-    reporter: Reporter | None = None,
-    resume: bool = False,
-    *,
-    folds: int = 10,
-    data: DataOptions | None = None,
-    size: Size = "auto",
-    progress: bool = True,
-    data_dir: Path | None = None,
-) -> FoldsResult:
-    """Cross-validate: train once for each fold of your graphs, which is then the test set.
-
-    The other folds are shared out between training and validation. Folds have equal shares of the
-    classes, where there are classes. When all are trained, each graph is predicted by the model
-    that has not seen it.
-
-    Args:
-        experiment: As in `fit`.
-        graphs: As in `fit`; None for those in the files that the experiment names.
-        options: As in `fit`; their `max_time` is that of all runs together.
-        run_dir: Where sub-folders `fold-N`, the table of all folds and `out_of_fold.csv` go.
-        reporter: Who follows all runs.
-        resume: Whether to go on with what is in `run_dir`: runs that are done stay as they are.
-        folds: How many there are.
-        data: As in `fit`; its `split` and `split_seed` say how folds are drawn.
-        size: As in `fit`; the model is chosen by the graphs that the first fold trains on.
-        progress: As in `fit`.
-        data_dir: Where what is read from files is kept; None for the default place.
-
-    Example:
-        >>> result = fit_folds(graphs=graphs, folds=10)  # doctest: +SKIP
-        >>> result.mean("test", result.best.metric)  # doctest: +SKIP
-    """
-    options = _checked(options, run_dir, resume)
-    with following(reporter, progress, options.loggers) as reporters:
-        begin = time.monotonic()
-        opened = _folds_of(experiment, graphs, data, folds, size, data_dir)
-        first, _ = opened(0)
-        fabric, whole = _launch(first, options, run_dir)
-        group = process_group_of(fabric)
-        with whole.kept(group, resume, is_series=True, folds=folds):
-            places = [RunDir(whole.path / f"fold-{number}") for number in range(folds)]
-            found = [place.done() if resume else None for place in places]
-            for number, place in enumerate(places):
-                if found[number] is None:
-                    left = max(options.max_time - (time.monotonic() - begin), 0.0)
-                    found[number] = run_fit(
-                        fabric,
-                        *opened(number),
-                        replace(options, max_time=left),
-                        place,
-                        reporters,
-                        resume and place.config.exists(),
-                        partial(write_config, whole.config, first, options, folds=folds),
-                    )
-                runs = tuple(each for each in found if each is not None)
-                result = FoldsResult(whole.path, runs)
-                if group.is_first:
-                    whole.write_results(result)
-                if not runs[-1].is_done:
-                    break
-            if group.is_first and len(runs) == folds and all(run.is_done for run in runs):
-                _write_out_of_fold(result, opened, group.device)
-    return result
+    if graphs is not None and not isinstance(graphs, GraphStore):
+        return take_graphs(graphs, experiment, data, size)
+    if experiment is None:
+        raise UserError("experiment must be a preset, a YAML file or an Experiment, got None")
+    if data is not None:
+        raise UserError("data must be left out without graphs of PyG: nobody reads it")
+    return experiment, graphs
 
 
 def _folds_of(
@@ -327,10 +314,8 @@ def _folds_of(
     folds: int,
     size: Size,
     data_dir: Path | None,
-) -> Callable[[int], tuple[Experiment, GraphStore]]:
+) -> Callable[[int], Opened]:
     """Return what opens the graphs with one of the folds as their test set."""
-    if isinstance(graphs, GraphStore):
-        raise UserError("graphs must be those of PyG or networkx for folds, got a GraphStore")
     experiment = _named(experiment, size)
     if folds < 2:  # noqa: PLR2004
         raise UserError(f"folds must be 2 at least, got {folds}")
@@ -339,21 +324,16 @@ def _folds_of(
         own = data or DataOptions()
         if experiment is None:
             experiment, _ = take_graphs(listed, None, replace(own, folds=folds), size)
-
-        def take(fold: int) -> tuple[Experiment, GraphStore]:
-            return take_graphs(listed, experiment, replace(own, folds=folds, fold=fold))
-
-        return take
+        return lambda fold: take_graphs(listed, experiment, replace(own, folds=folds, fold=fold))
     if experiment is None:
         raise UserError("experiment must be a preset, a YAML file or an Experiment, got None")
-    if experiment.data is None:
+    if (files := experiment.data) is None:
         raise UserError(
             f"folds must be left out for {experiment.dataset}, whose split is published: they are "
             "for custom graphs"
         )
-    files = experiment.data
 
-    def open_fold(fold: int) -> tuple[Experiment, GraphStore]:
+    def open_fold(fold: int) -> Opened:
         named = replace(files, folds=folds, fold=fold)
         return open_data(replace(experiment, data=named), data_dir)
 
@@ -361,9 +341,7 @@ def _folds_of(
 
 
 def _write_out_of_fold(
-    result: FoldsResult,
-    opened: Callable[[int], tuple[Experiment, GraphStore]],
-    device: torch.device,
+    result: FoldsResult, opened: Callable[[int], Opened], device: torch.device
 ) -> None:
     """Predict each graph by the model that did not see it; a fold without weights leaves none."""
     if not all(RunDir(run.run_dir).best.exists() for run in result.runs):
@@ -410,7 +388,7 @@ def run_fit(
         own_generators(options.seed),
         rounded_products(team.device, options.tf32),
         StopSignals(options.max_time, options.checkpoint_every) as stops,
-        run_dir.kept(team, resume) as check_folder_stays,
+        run_dir.kept(team, resume),
     ):
         # a run that was killed before its first state begins once more
         is_resumed = resume and run_dir.state.exists()
@@ -427,7 +405,7 @@ def run_fit(
             state.load(run_dir.state)
         step = _step(state, store, fast)
         watch = NonFiniteCheck(model, optimizer, team, run_dir.dump, state.about())
-        loop = Loop(state, store, step, watch, stops, run_dir, reporters, check_folder_stays, fast)
+        loop = Loop(state, store, step, watch, stops, run_dir, reporters, fast)
         # one that is done keeps its files: what it took, where and when
         result = run_dir.done() if is_resumed else None
         if before is not None:
@@ -456,10 +434,9 @@ def run_fit(
 
 def _check_splits(experiment: Experiment, store: GraphStore) -> None:
     """Reject what could be trained on but not scored, before an epoch is lost on it."""
-    level = experiment.dataset_info.task.level
-    own = experiment.data
+    level, own = experiment.dataset_info.task.level, experiment.data
     shares = (
-        f"; data.split_ratios {own.split_ratios} share out graphs that name no split" if own else ""
+        f"; data.split_ratios {own.split_ratios} share out those without a split" if own else ""
     )
     for split in SPLITS:
         ids = store.split_ids(split)
@@ -467,8 +444,8 @@ def _check_splits(experiment: Experiment, store: GraphStore) -> None:
             raise UserError(
                 f"{split} must hold graphs, and all {len(store)} are in other splits{shares}"
             )
-        # a test set may keep its labels to itself: its score is no number then
-        if split in LABELLED and not labels_per_graph(store, level, split)[ids].any():
+        # a test set may keep its labels to itself: its score is NaN then
+        if split != "test" and not labels_per_graph(store, level, split)[ids].any():
             raise UserError(f"{split} must hold labels, and its graphs have none ({len(ids)})")
 
 
@@ -518,9 +495,7 @@ def _start(state: RunState, store: GraphStore, run_dir: RunDir) -> StartRecord:
             f"may not fit into memory; scores are {scored}"
         )
     elif store.is_streamed:
-        notes.append(
-            f"the graphs take {store.nbytes:,} bytes, too many for the GPU: batches are sent to it"
-        )
+        notes.append(f"the graphs take {store.nbytes:,} bytes: batches are sent to the GPU")
     return StartRecord(
         experiment=state.experiment,
         options=state.options,

@@ -6,7 +6,7 @@ import resource
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
 
@@ -15,17 +15,22 @@ import torch
 from graphmamba.data.neighbor_sampling import NeighbourStore
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe
-from graphmamba.training.checkpoint import Best, RunState
+from graphmamba.training.batch_norm import BatchNormRecalibration
+from graphmamba.training.checkpoint import Best, RunState, save_weights
 from graphmamba.training.evaluate import Scorer, labels_per_graph
 from graphmamba.training.metrics import LOWER_IS_BETTER
-from graphmamba.training.reporter import EpochRecord, Reporter, StepRecord
-from graphmamba.training.results import RunResult, Scores, StopReason
-from graphmamba.training.run_dir import RunDir, append_row, write_config
+from graphmamba.training.progress import EpochRecord, Reporter, StepRecord
+from graphmamba.training.run_dir import (
+    RunDir,
+    RunResult,
+    Scores,
+    StopReason,
+    append_row,
+    write_config,
+)
 from graphmamba.training.schedule import set_rate
-from graphmamba.training.statistics import BatchNormRecalibration
 from graphmamba.training.step import TrainStep, kept_buffers
-from graphmamba.training.watch import NonFiniteCheck, StopSignals
-from graphmamba.training.weights import save_weights
+from graphmamba.training.stop import NonFiniteCheck, StopSignals
 
 VOTE_EVERY = 16
 """Steps between two questions whether all processes should stop or save."""
@@ -42,8 +47,6 @@ class Loop:
     stops: StopSignals
     run_dir: RunDir
     reporters: Sequence[Reporter]
-    check_folder_stays: Callable[[], None]
-    """Every process has to call it."""
     is_captured: bool = False
     """Whether evaluation runs as CUDA graphs."""
 
@@ -191,11 +194,10 @@ class Loop:
         # last, since each process has dropped other entries while it took them
         state.team.share_buffers(state.scored)
         validation, test = self._scores("validation"), self._scores("test")
-        self.check_folder_stays()
         if state.team.is_first:
             # others may have no number where a split is small
             chosen = {name: validation[name] for name in ("loss", state.model.task.metric)}
-            self.watch.saw_scores(progress.epoch, train_loss, chosen)
+            self.watch.saw_scores(progress.epoch, chosen)
         is_best = self._choose(train_loss, validation, test)
         state.schedule.observe(validation["loss"])
         record = EpochRecord(
@@ -265,7 +267,6 @@ class Loop:
 
     def _save(self) -> None:
         self.watch.check()
-        self.check_folder_stays()
         self.state.progress.seconds = self._earlier + self.stops.seconds
         self.state.save(self.run_dir.state)
         self.stops.saved()

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import Any, Literal
 
 import torch
@@ -216,13 +215,13 @@ class Objective:
         """The loss to take the gradient of."""
         if self.mean is not None and self.std is not None:
             target = (target - self.mean) / self.std
-        return self._function()(output, target)
+        return self._loss(output, target)
 
     def reported(self, output: Tensor, target: Any) -> Scalar:
         """The same loss in the units of the targets: absolute errors, or their squares."""
         if self.loss == "huber" and self.std is not None:
             return huber(self.in_units(output), target, delta=self.std)
-        return self._function()(self.in_units(output), target)
+        return self._loss(self.in_units(output), target)
 
     def in_units(self, output: Tensor) -> Tensor:
         """Outputs in the units of the targets."""
@@ -232,18 +231,22 @@ class Objective:
 
     def to(self, device: torch.device) -> "Objective":
         """The same with its tensors on a device."""
-        tensors: dict[str, Any] = {name: getattr(self, name) for name in ("weights", "mean", "std")}
-        moved = {name: each.to(device) for name, each in tensors.items() if each is not None}
-        return replace(self, **moved)
+        weights, mean, std = (
+            None if each is None else each.to(device)
+            for each in (self.weights, self.mean, self.std)
+        )
+        return replace(self, weights=weights, mean=mean, std=std)
 
     @property
     def is_standardized(self) -> bool:
         """Whether outputs have other units than the targets."""
         return self.mean is not None
 
-    def _function(self) -> Callable[..., Scalar]:
-        given = {"weights": self.weights, "smoothing": self.smoothing or None}
-        return partial(LOSSES[self.loss], **{k: v for k, v in given.items() if v is not None})
+    def _loss(self, output: Tensor, target: Any) -> Scalar:
+        given: dict[str, Any] = {} if self.weights is None else {"weights": self.weights}
+        if self.smoothing:
+            given["smoothing"] = self.smoothing
+        return LOSSES[self.loss](output, target, **given)
 
 
 Weights = Literal["balanced"] | tuple[float, ...] | None
@@ -260,13 +263,7 @@ def objective_of(
 ) -> Objective:
     """Make the objective of a task; weights that its loss does not read are rejected.
 
-    Args:
-        loss: One that fits the task.
-        task: What is predicted.
-        statistics: Of the training labels of custom graphs.
-        class_weights: Of each class.
-        positive_weights: Of the positive answers of each column.
-        smoothing: Share of each label that is spread over all classes.
+    Statistics are those of the training labels of custom graphs; the others are as in `train`.
     """
     if smoothing and loss != "cross_entropy":
         raise UserError(

@@ -6,12 +6,12 @@ that their order does not matter.
 """
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor
 from torch_geometric.utils import to_dense_batch
 
@@ -133,16 +133,6 @@ def _answers_right(prediction: Columns, target: Columns) -> tuple[Classwise, Cla
     return (guess & is_positive).sum(dim=0).double(), both
 
 
-ANSWER_SCORES: dict[str, Callable[[Columns, Columns], float]] = {
-    "average_precision": average_precision,
-    "roc_auc": roc_auc,
-    "macro_f1": macro_f1_of_answers,
-    "micro_f1": micro_f1_of_answers,
-    "log_loss": log_loss_of_answers,
-}
-"""Of yes-or-no answers, a column each."""
-
-
 def mean_absolute_error(prediction: Columns, target: Columns) -> float:
     """Mean of |prediction - target| over all entries with a target."""
     return _mean((prediction - target).abs()[~torch.isnan(target)].tolist())
@@ -204,58 +194,36 @@ def _mean(values: Sequence[float]) -> float:
     return math.fsum(values) / len(values) if values else math.nan
 
 
-TARGET_SCORES: dict[str, Callable[[Columns, Columns], float]] = {
+COLUMN_SCORES: dict[str, Callable[[Columns, Columns], float]] = {
+    "average_precision": average_precision,
+    "roc_auc": roc_auc,
+    "macro_f1": macro_f1_of_answers,
+    "micro_f1": micro_f1_of_answers,
+    "log_loss": log_loss_of_answers,
     "mean_absolute_error": mean_absolute_error,
     "rmse": rmse,
     "r2": r2,
     "spearman": spearman,
 }
-"""Of numbers, a column each."""
-PAIR_SCORES: dict[str, Callable[[Columns, Columns], float]] = {
-    "roc_auc": roc_auc,
-    "average_precision": average_precision,
-}
-"""Of pairs of nodes: how well right ones are told from wrong ones."""
-
-
-def _column_metric(
-    rows: Callable[[Tensor, Any], Columns],
-    columns: int,
-    scores: Mapping[str, Callable[[Columns, Columns], float]],
-    names: Sequence[str],
-) -> Metric:
-    """Keep predictions and targets of all rows side by side, so many columns of each."""
-
-    def score(kept: Columns) -> dict[str, float]:
-        prediction, target = kept.tensor_split(2, dim=1)
-        return {name: scores[name](prediction, target) for name in names}
-
-    return Metric(
-        lambda prediction, target: rows(prediction, target).double(),
-        score,
-        torch.zeros(0, 2 * columns, dtype=torch.float64),
-    )
+"""Of yes-or-no answers and of numbers, a column each; pairs of nodes are one column of answers."""
 
 
 def column_metric(task: Task, names: Sequence[str]) -> Metric:
-    """Make the metric of answers or numbers."""
-    scores = ANSWER_SCORES if task.kind == "multi-label" else TARGET_SCORES
-    return _column_metric(
-        lambda prediction, target: torch.cat([prediction, target], dim=1),
-        task.outputs,
-        scores,
-        names,
-    )
+    """Keep predictions and targets of all rows side by side, as many columns of each."""
+    columns = 1 if task.kind == "link" else task.outputs
 
+    def rows(
+        prediction: Float[Tensor, "_ _"], target: Columns | Links
+    ) -> Float[Tensor, "rows both"]:
+        if isinstance(target, Links):
+            prediction = pair_scores(prediction, target.pairs)[:, None]
+            target = target.label[:, None]
+        return torch.cat([prediction, target], dim=1).double()
 
-def pair_metric(_: Task, names: Sequence[str]) -> Metric:
-    """Make the metric of labelled pairs; their scores are found from embeddings."""
+    def score(kept: Columns) -> dict[str, float]:
+        return {name: COLUMN_SCORES[name](*kept.tensor_split(2, dim=1)) for name in names}
 
-    def rows(embeddings: Float[Tensor, "nodes channels"], links: Links) -> Columns:
-        scores = pair_scores(embeddings, links.pairs)
-        return torch.stack([scores, links.label], dim=1)
-
-    return _column_metric(rows, 1, PAIR_SCORES, names)
+    return Metric(rows, score, torch.zeros(0, 2 * columns, dtype=torch.float64))
 
 
 def predicted_class(prediction: Float[Tensor, "rows outputs"]) -> Int[Tensor, " rows"]:
@@ -270,16 +238,6 @@ def log_loss_of_classes(logits: Columns, is_class: Columns) -> float:
     return _mean((-logits.log_softmax(dim=1))[is_class == 1].tolist())
 
 
-def roc_auc_of_classes(logits: Columns, is_class: Columns) -> float:
-    """Of two classes the area of the second; of more, the mean of each against the rest."""
-    return roc_auc(*_one_against_rest(logits, is_class))
-
-
-def average_precision_of_classes(logits: Columns, is_class: Columns) -> float:
-    """Average precision of the second of two classes."""
-    return average_precision(*_one_against_rest(logits, is_class))
-
-
 def _one_against_rest(
     logits: Columns, is_class: Columns
 ) -> tuple[Float[Tensor, "rows scores"], Float[Tensor, "rows scores"]]:
@@ -291,11 +249,13 @@ def _one_against_rest(
 
 
 CLASS_SCORES: dict[str, Callable[[Columns, Columns], float]] = {
-    "roc_auc": roc_auc_of_classes,
-    "average_precision": average_precision_of_classes,
+    "roc_auc": lambda logits, is_class: roc_auc(*_one_against_rest(logits, is_class)),
+    "average_precision": lambda logits, is_class: average_precision(
+        *_one_against_rest(logits, is_class)
+    ),
     "log_loss": log_loss_of_classes,
 }
-"""Of classes, by the probability of each."""
+"""Of classes, by the probability of each; the areas of more than two are means."""
 
 
 def class_metric(task: Task, names: Sequence[str]) -> Metric:
@@ -322,13 +282,13 @@ def accuracy(right: Classwise, true: Classwise, guessed: Classwise) -> float:  #
 
 def balanced_accuracy(right: Classwise, true: Classwise, guessed: Classwise) -> float:  # noqa: ARG001
     """Recall TP / (TP + FN) of each class, then the plain mean over the classes that occur."""
-    return _mean_where(right / true, true > 0)
+    return float((right / true)[true > 0].mean())
 
 
 def macro_f1(right: Classwise, true: Classwise, guessed: Classwise) -> float:
     """F1 of each class, 2 TP / (2 TP + FP + FN); mean over classes that occur or were guessed."""
     both = true + guessed
-    return _mean_where(2 * right / both, both > 0)
+    return float((2 * right / both)[both > 0].mean())
 
 
 def micro_f1(right: Classwise, true: Classwise, guessed: Classwise) -> float:
@@ -352,10 +312,6 @@ def mcc(right: Classwise, true: Classwise, guessed: Classwise) -> float:
     covariance = right.sum() * s - (guessed * true).sum()
     variances = (s**2 - (guessed**2).sum()) * (s**2 - (true**2).sum())
     return float(covariance / variances.sqrt()) if variances > 0 else 0.0
-
-
-def _mean_where(values: Classwise, counts: Bool[Tensor, " classes"]) -> float:
-    return float(values[counts].mean())
 
 
 COUNT_SCORES: dict[str, Callable[[Classwise, Classwise, Classwise], float]] = {
@@ -556,9 +512,9 @@ MAKERS: dict[
     PredictionKind, tuple[tuple[Collection[str], Callable[[Task, Sequence[str]], Metric]], ...]
 ] = {
     "classes": ((COUNT_SCORES, count_metric), (CLASS_SCORES, class_metric)),
-    "multi-label": ((ANSWER_SCORES, column_metric),),
-    "regression": ((TARGET_SCORES, column_metric),),
-    "link": ((COLUMNS, ranking_metric), (PAIR_SCORES, pair_metric)),
+    "multi-label": ((COLUMN_SCORES, column_metric),),
+    "regression": ((COLUMN_SCORES, column_metric),),
+    "link": ((COLUMNS, ranking_metric), (COLUMN_SCORES, column_metric)),
 }
 LOWER_IS_BETTER: frozenset[str] = frozenset({"mean_absolute_error", "rmse", "log_loss"})
 
@@ -566,9 +522,7 @@ LOWER_IS_BETTER: frozenset[str] = frozenset({"mean_absolute_error", "rmse", "log
 def make_metrics(task: Task, names: Sequence[MetricName] = ()) -> list[Metric]:
     """Make metrics by their names, those that need the same of each batch as one.
 
-    Args:
-        task: What is scored.
-        names: Which of its metrics; none for the one that models are chosen by.
+    Without names it is the one that models are chosen by.
     """
     names = names or (task.metric,)
     found = [(make, [name for name in names if name in known]) for known, make in MAKERS[task.kind]]

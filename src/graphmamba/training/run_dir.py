@@ -1,20 +1,15 @@
-"""The folder of a run: what is in it, its lock, its table of epochs and their curves."""
+"""The folder of a run: its files and lock, what it found, and the table of its epochs."""
 
-import csv
-import errno
-import io
+import json
 import math
 import os
 import time
-import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, fields
 from importlib.util import find_spec
 from pathlib import Path
-from types import TracebackType
-from typing import Any
-
-import numpy as np
+from typing import Any, Literal
 
 from graphmamba.atomic import cannot_write, write_json, write_text
 from graphmamba.errors import UserError
@@ -30,17 +25,204 @@ from graphmamba.training.experiment import (
     RunOptions,
     parse_run_config,
 )
-from graphmamba.training.results import RunResult, SeedsResult, read_result
+from graphmamba.training.metrics import LOWER_IS_BETTER
 
-RUNS = Path("runs")
-"""Where runs go that were given no folder."""
+Scores = Mapping[str, float]
+"""`loss`, and the metrics by their names."""
+StopReason = Literal["finished", "early stopping", "max time", "signal", "interrupt"]
+"""`interrupt` is Ctrl-C, `signal` that of a system that ends a process, SIGTERM."""
+Rank = tuple[bool, float, int]
+
+
+def is_sound(scores: Mapping[str, Scores]) -> bool:
+    """Tell whether there is a number for every validation graph, as far as the loss shows it."""
+    return not math.isnan(scores.get("validation", {}).get("loss", 0.0))
+
+
+def rank_of(scores: Mapping[str, Scores], metric: str, seed: int) -> Rank:
+    """Sort runs by their validation score, the best first; the lower seed among equals.
+
+    Weights that find no number for some graphs serve nobody, whatever their score: they come last.
+    """
+    value = scores.get("validation", {}).get(metric, math.nan)
+    value = value if metric in LOWER_IS_BETTER else -value
+    return not is_sound(scores), math.inf if math.isnan(value) else value, seed
+
+
+@dataclass(frozen=True)
+class RunResult:
+    """One run of one seed."""
+
+    run_dir: Path
+    seed: int
+    metric: str
+    """What the best epoch was chosen by."""
+    best_epoch: int
+    """Counted from 0; -1 where none was chosen."""
+    scores: Mapping[str, Scores]
+    """Scores of `train`, `validation` and `test` in the best epoch; of `train` the loss alone."""
+    epochs: int
+    """Epochs that were finished."""
+    stop_reason: StopReason
+    """Why it ended; after `max time`, `signal` and `interrupt` it can be resumed."""
+    parameters: int
+    seconds: float
+    """Wall time, that of earlier parts of a resumed run included."""
+    peak_memory: int
+    """Bytes: of the GPU, or of the process where there is none."""
+    environment: Mapping[str, object]
+    """Versions, device and commit."""
+    is_sampled: bool = False
+    """Whether nodes were scored by sampled neighbours, as where one graph does not fit."""
+
+    @property
+    def test(self) -> float:
+        """Test score of the best epoch; NaN where there is none."""
+        return self.scores.get("test", {}).get(self.metric, math.nan)
+
+    @property
+    def validation(self) -> float:
+        """Validation score of the best epoch; NaN where there is none."""
+        return self.scores.get("validation", {}).get(self.metric, math.nan)
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether its weights find a number for every validation graph, as far as is known."""
+        return is_sound(self.scores)
+
+    @property
+    def rank(self) -> Rank:
+        """Sorts runs, the best first; see `rank_of`."""
+        return rank_of(self.scores, self.metric, self.seed)
+
+    @property
+    def is_done(self) -> bool:
+        """Whether nothing is left to resume."""
+        return self.stop_reason in ("finished", "early stopping")
+
+    def content(self) -> dict[str, object]:
+        """All entries as JSON can write them; NaN and infinity become null."""
+        return asdict(self) | {
+            "run_dir": str(self.run_dir),
+            "scores": {split: json_numbers(scores) for split, scores in self.scores.items()},
+            "environment": dict(self.environment),
+        }
+
+
+def read_result(path: Path) -> RunResult:
+    """Read what a run found from its `results.json`; the folder is the one that it is in now."""
+    try:
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except (OSError, ValueError) as error:
+        raise UserError(f"'{path}' must be JSON: {error}") from error
+    needed = {field.name for field in fields(RunResult)} - {"is_sampled"}
+    if not isinstance(content, dict) or needed - content.keys():
+        raise UserError(f"'{path}' must be the results of one run, with {sorted(needed)}")
+    known: dict[str, Any] = {name: content[name] for name in needed}
+    known |= {"run_dir": path.parent, "scores": read_scores(known["scores"])}
+    return RunResult(**known, is_sampled=bool(content.get("is_sampled", False)))
+
+
+def read_scores(splits: Any) -> dict[str, dict[str, float]]:
+    """Take scores from JSON, which writes null for NaN and infinity."""
+    return {
+        split: {name: math.nan if each is None else float(each) for name, each in found.items()}
+        for split, found in splits.items()
+    }
+
+
+@dataclass(frozen=True)
+class SeedsResult:
+    """Runs that differ by their seed alone."""
+
+    run_dir: Path
+    runs: tuple[RunResult, ...]
+
+    @property
+    def best(self) -> RunResult:
+        """The one that validation chooses."""
+        return min(self.runs, key=lambda run: run.rank)
+
+    @property
+    def counted(self) -> tuple[RunResult, ...]:
+        """Runs whose scores are joined: those that are done; all with scores where none is."""
+        scored = tuple(run for run in self.runs if run.scores)
+        return tuple(run for run in scored if run.is_done) or scored
+
+    def mean(self, split: str, name: str) -> float:
+        """Mean over the runs that count."""
+        return mean_of(self._values(split, name))
+
+    def deviation(self, split: str, name: str) -> float:
+        """Standard deviation over the runs that count."""
+        return deviation_of(self._values(split, name))
+
+    def content(self) -> dict[str, object]:
+        """Mean and deviation of each score, then all runs, as JSON can write them."""
+        counted = self.counted
+        table = {
+            split: {
+                name: json_numbers(
+                    {"mean": self.mean(split, name), "deviation": self.deviation(split, name)}
+                )
+                for name in scores
+            }
+            for split, scores in (counted[0].scores if counted else {}).items()
+        }
+        return {
+            "metric": self.runs[0].metric,
+            "seeds": [run.seed for run in self.runs],
+            "counted": [run.seed for run in counted],
+            "scores": table,
+            "runs": [run.content() for run in self.runs],
+        }
+
+    def _values(self, split: str, name: str) -> Sequence[float]:
+        values = [run.scores.get(split, {}).get(name, math.nan) for run in self.counted]
+        return values or [math.nan]
+
+
+@dataclass(frozen=True)
+class FoldsResult(SeedsResult):
+    """Runs of which each has another part of the graphs for its test set."""
+
+    @property
+    def predictions(self) -> Path:
+        """A CSV with a prediction of each graph by the model that did not see it."""
+        return self.run_dir / "out_of_fold.csv"
+
+    def content(self) -> dict[str, object]:
+        """Mean and deviation of each score, then all runs, as JSON can write them."""
+        content = super().content()
+        del content["seeds"], content["counted"]
+        return {"folds": len(self.runs)} | content
+
+
+def mean_of(values: Sequence[float]) -> float:
+    """Mean, rounded once."""
+    return math.fsum(values) / len(values)
+
+
+def deviation_of(values: Sequence[float]) -> float:
+    """Standard deviation, divided by the number of values as in published tables."""
+    mean = mean_of(values)
+    return math.sqrt(mean_of([(value - mean) ** 2 for value in values]))
+
+
+def json_numbers(scores: Scores) -> dict[str, float | None]:
+    """Return scores as JSON can write them, which has no word for NaN and infinity."""
+    return {name: value if math.isfinite(value) else None for name, value in scores.items()}
 
 
 def new_run_dir(experiment: Experiment, team: ProcessGroup) -> Path:
     """Name a folder for a run by its data set and the time; the same one in all processes."""
     name = Path(experiment.data.path).stem or "own" if experiment.data else experiment.dataset
     moment = time.localtime(team.first_of(time.time()))
-    return RUNS / f"{name}-{time.strftime('%Y%m%d-%H%M%S', moment)}"
+    return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S', moment)}"
+
+
+LOCK = ".lock"
+"""The system lets go of it when a process ends, also one that is killed; the file stays."""
 
 
 class RunDir:
@@ -69,10 +251,8 @@ class RunDir:
     @contextmanager
     def kept(
         self, team: ProcessGroup, resume: bool, is_series: bool = False, folds: int = 0
-    ) -> Iterator[Callable[[], None]]:
+    ) -> Iterator[None]:
         """Keep the folder for one run, or series of runs; others are rejected until it is left.
-
-        Gives what rejects to go on once the folder is no longer there.
 
         Args:
             team: All processes of the run; each has to enter, and the first one has the lock.
@@ -80,53 +260,48 @@ class RunDir:
             is_series: Whether it is the folder of several seeds or folds.
             folds: How many folds these are; 0 for seeds.
         """
-        with RunDirLock(self.path) as lock:
+        from filelock import FileLock, Timeout
 
-            def take() -> None:
-                if resume:
-                    self._check_run(is_series, folds)
-                else:
-                    self.begin()
-                lock.take()
-                # only now nobody else can begin one
-                if not resume and any(each.exists() for each in self.files):
-                    raise UserError(
-                        f"run_dir must hold no run yet, got '{self.path}': resume it, "
-                        "or name another"
-                    )
+        lock = FileLock(self.path / LOCK)
 
-            team.rank_zero_first(take)
-            yield lambda: team.rank_zero_first(lock.check)
+        def take() -> None:
+            if resume:
+                self._check_run(is_series, folds)
+            try:
+                self.path.mkdir(parents=True, exist_ok=True)
+                lock.acquire(blocking=False)
+            except Timeout as error:
+                raise UserError(
+                    f"run_dir must not be in use, and another process trains in '{self.path}': "
+                    "wait for its end, or name another folder"
+                ) from error
+            except OSError as error:
+                raise UserError(f"run_dir must be writable, got '{self.path}': {error}") from error
+            # only now nobody else can begin one
+            if not resume and any(each.exists() for each in self.files):
+                raise UserError(
+                    f"run_dir must hold no run yet, got '{self.path}': resume it, or name another"
+                )
 
-    def begin(self) -> None:
-        """Make the folder, or reject one that cannot be made."""
         try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise UserError(f"run_dir must be writable, got '{self.path}': {error}") from error
+            team.rank_zero_first(take)
+            yield
+        finally:
+            lock.release()
 
     def _check_run(self, is_series: bool, folds: int) -> None:
-        """Reject a folder that holds no run, or series of runs, to resume."""
-        if not (self.config.exists() or self.state.exists()):
+        """Reject a folder that does not hold the run, or series of runs, to resume."""
+        if not self.config.exists():
             raise UserError(f"run_dir must hold a run to resume, and '{self.config}' is missing")
-        began = read_config(self.path) if self.config.exists() else None
-        if began is not None and began.folds != folds:
-            held, asked = (
-                f"{count} folds" if count else "no folds" for count in (began.folds, folds)
-            )
+        began = read_config(self.path)
+        asked, held = (
+            f"{count} folds" if count else "a series of seeds" if several else "a single run"
+            for count, several in ((folds, is_series), (began.folds, bool(began.seeds)))
+        )
+        if asked != held:
             raise UserError(
-                f"run_dir must hold what is resumed, and '{self.path}' holds {held}, not {asked}"
-            )
-        has_seeds = began is not None and bool(began.seeds or began.folds)
-        if is_series and not has_seeds:
-            raise UserError(
-                f"seeds must be added to a series of them, and '{self.path}' holds a single run: "
-                "resume it without seeds, or name another folder"
-            )
-        if has_seeds and not is_series:
-            raise UserError(
-                f"run_dir must hold a single run, and '{self.path}' holds a series of seeds: "
-                "resume it with its seeds, or name the folder of one"
+                f"run_dir must hold {asked} to resume, and '{self.path}' holds {held}: "
+                "resume it as it was started, or name another folder"
             )
         # the state is written before the first step: without it these would be overwritten
         written = [each.name for each in (self.results, self.best, self.metrics) if each.exists()]
@@ -179,183 +354,39 @@ def read_config(run_dir: Path | str) -> RunConfig:
     return parse_run_config(content, str(path))
 
 
-LOCK = ".lock"
-"""Name of the file that is locked; it is there as long as a run is."""
-HELD = (errno.EAGAIN, errno.EACCES)
-"""What file systems answer where another process has the lock."""
-
-
-class RunDirLock:
-    """Once it is taken, keeps others from a folder until it is left.
-
-    The system itself lets go of what a process held that was killed: a file that is left behind
-    stops nobody.
-
-    Args:
-        run_dir: What is kept; it need not be there before the lock is taken.
-    """
-
-    def __init__(self, run_dir: Path) -> None:
-        self._folder, self._path = run_dir, run_dir / LOCK
-        self._handle: int | None = None
-
-    def __enter__(self) -> "RunDirLock":
-        return self
-
-    def take(self) -> None:
-        """Take the lock, or reject a folder that another run has."""
-        while self._handle is None:
-            handle = self._open()
-            try:
-                _lock(handle, self._folder)
-                if self._is_named(handle):
-                    self._handle = handle
-            finally:
-                if self._handle is None:
-                    os.close(handle)
-
-    def check(self) -> None:
-        """Reject to go on in a folder that was removed, or that another one took the place of."""
-        if self._handle is not None and not self._is_named(self._handle):
-            raise UserError(
-                f"run_dir must stay while a run writes to it, and '{self._folder}' was removed or "
-                "replaced"
-            )
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        if self._handle is None:
-            return
-        # another folder may have taken the place of ours, with a lock of its own
-        with suppress(OSError):
-            if self._is_named(self._handle):
-                self._path.unlink(missing_ok=True)
-        os.close(self._handle)
-        self._handle = None
-
-    def _open(self) -> int:
-        try:
-            return os.open(self._path, os.O_RDWR | os.O_CREAT, 0o666)
-        except OSError as error:
-            raise UserError(f"run_dir must be writable, got '{self._folder}': {error}") from (error)
-
-    def _is_named(self, handle: int) -> bool:
-        """Whether the file is still in its place: who had it before may have removed it."""
-        try:
-            return os.path.samestat(os.fstat(handle), self._path.stat())
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-
-
-def _lock(handle: int, run_dir: Path) -> None:
-    try:
-        # not there on Windows
-        import fcntl
-
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except (OSError, ImportError) as error:
-        if isinstance(error, OSError) and error.errno in HELD:
-            raise UserError(
-                f"run_dir must not be in use, and another process trains in '{run_dir}': "
-                "wait for its end, or name another folder"
-            ) from error
-        warnings.warn(
-            f"'{run_dir}' lies where files cannot be locked ({error}): "
-            "take care that no other process trains there",
-            stacklevel=2,
-        )
-
-
-Row = Mapping[str, int | float]
-WRITING = os.O_WRONLY | os.O_CREAT | os.O_APPEND | getattr(os, "O_NONBLOCK", 0)
-"""A pipe that nobody reads is no place for rows, and would be waited for."""
-Line = tuple[int, str, list[float] | None]
-"""Number, text, and values where it is a row."""
-SHOWN = 8
-"""Damaged lines that a message names."""
-
-
-def append_row(path: Path, row: Row) -> None:
-    """Add a row, and before the first one the names of the columns."""
-    lines = [list(row)] if not path.exists() else []
+def append_row(path: Path, row: Mapping[str, int | float]) -> None:
+    """Add a row to the table of epochs, and before the first one the names of the columns."""
+    lines = [] if path.exists() else [",".join(row)]
     # enough digits to get the very same numbers back
-    lines.append([repr(value) for value in row.values()])
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(lines)
+    lines.append(",".join(map(repr, row.values())))
     try:
-        # one write to the end of a file arrives whole when we are killed; a full disk cuts it short
-        handle = os.open(path, WRITING, 0o666)
-        try:
-            wanted = text.getvalue().encode()
-            if os.write(handle, wanted) < len(wanted):
-                raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(path))
-            os.fsync(handle)
-        finally:
-            os.close(handle)
+        with path.open("a", encoding="utf-8") as file:
+            file.write("\n".join(lines) + "\n")
+            file.flush()
+            os.fsync(file.fileno())
     except OSError as error:
         raise cannot_write(path, error) from error
 
 
 def read_rows(path: Path) -> list[dict[str, float]]:
-    """Read all rows; one that was cut short is left out, and a damaged one rejected."""
-    names, rows = _lines(path)
-    for number, _, values in rows:
-        if values is None:
-            raise UserError(f"'{path}' must hold a number in each column, not so in line {number}")
-    return [dict(zip(names, values, strict=True)) for _, _, values in rows if values is not None]
+    """Read all rows; one that was cut short, as by a full disk, is left out."""
+    names, *rows = (line.split(",") for line in _whole_lines(path))
+    return [dict(zip(names, map(float, row), strict=True)) for row in rows]
 
 
 def cut_rows(path: Path, epochs: int) -> None:
     """Keep the rows of the first epochs: those after a saved state are made again."""
-    if not path.is_file():
-        return
-    names, rows = _lines(path)
-    kept, dropped, last = [",".join(names)], [], -1.0
-    for number, line, values in rows:
-        # of rows that have lost their place, none is known to be the right one
-        if values is None or not last < values[0] or values[0] != int(values[0]):
-            dropped.append(number)
-        elif values[0] < epochs:
-            last = values[0]
-            kept.append(line)
-    if dropped:
-        told = ", ".join(map(str, dropped[:SHOWN])) + (", ..." if len(dropped) > SHOWN else "")
-        warnings.warn(
-            f"'{path}' is damaged: {len(dropped)} of its lines dropped ({told})", stacklevel=2
-        )
-    if len(kept) > 1:
-        write_text(path, "\n".join(kept) + "\n")
+    names, *rows = _whole_lines(path)
+    kept = [row for row in rows if float(row.partition(",")[0]) < epochs]
+    if kept:
+        write_text(path, "\n".join([names, *kept]) + "\n")
     else:
-        path.unlink()
+        path.unlink(missing_ok=True)
 
 
-def _lines(path: Path) -> tuple[list[str], list[Line]]:
-    """Names of the columns, and all whole lines below, those that are no row without values."""
-    if not path.is_file():
-        return [], []
-    # by newlines alone: a damaged line may hold whatever else `splitlines` parts lines at
-    first, *others = path.read_text(encoding="utf-8", errors="replace").split("\n")[:-1] or [""]
-    names = first.split(",")
-    rows: list[Line] = []
-    for number, line in enumerate(others, 2):
-        try:
-            values = [float(value) for value in line.split(",")]
-        except ValueError:
-            values = []
-        is_row = names[0] == "epoch" and len(values) == len(names) and math.isfinite(values[0])
-        rows.append((number, line, values if is_row else None))
-    return names, rows
-
-
-TRAIN, VALIDATION, TEST = "#4477aa", "#ee8866", "#228833"
-"""Colours that also people who confuse red and green can tell apart."""
-FAINT = "#9a9a9a"
-FAR = 100.0
-"""Distances between quartiles from the median, beyond which a value leaves its axis."""
+def _whole_lines(path: Path) -> list[str]:
+    text = path.read_text(encoding="utf-8") if path.is_file() else ""
+    return text.split("\n")[:-1] or [""]
 
 
 def can_draw() -> bool:
@@ -363,73 +394,41 @@ def can_draw() -> bool:
     return find_spec("matplotlib") is not None
 
 
+TRAIN, VALIDATION, TEST = "#4477aa", "#ee8866", "#228833"
+"""Colours that also people who confuse red and green can tell apart."""
+
+
 def draw_curves(metrics: Path, path: Path, title: str, metric: str) -> None:
     """Draw the epochs of a run into a file (needs the extra `plots`).
 
-    Args:
-        metrics: The run's `metrics.csv`.
-        path: The picture; its ending says which format.
-        title: What stands above it.
-        metric: The score that the best epoch was chosen by.
+    `metric` is the score that the best epoch was chosen by.
     """
     figure = new_figure(11.0, 3.6)
-    # only now: `new_figure` says so where it is missing
-    from matplotlib.ticker import MaxNLocator
+    import pandas as pd
 
-    rows = read_rows(metrics)
-    if not rows:
+    rows = pd.DataFrame(read_rows(metrics))
+    if rows.empty:
         raise UserError(f"'{metrics}' must hold an epoch, got none")
+    rows["epoch"] += 1
+    best = rows[rows["is_best"] == 1].tail(1)
+    figure.suptitle(title, x=0.01, ha="left", fontweight="bold")
     losses, scores, rates = figure.subplots(1, 3, width_ratios=(1, 1, 0.8))
-    figure.suptitle(title, x=0.01, ha="left", fontsize=11, fontweight="bold")
-    epochs = [int(row["epoch"]) + 1 for row in rows]
-    marker = "o" if len(rows) == 1 else ""
-
-    def draw(panel: Any, column: str, label: str, color: str) -> None:
-        values = [row[column] for row in rows]
-        panel.plot(epochs, values, color=color, label=label, linewidth=1.8, marker=marker)
-
-    losses.set_title("loss", loc="left", fontsize=10)
-    draw(losses, "train_loss", "training", TRAIN)
-    draw(losses, "validation_loss", "validation", VALIDATION)
-    scores.set_title(metric.replace("_", " "), loc="left", fontsize=10)
-    draw(scores, f"validation_{metric}", "validation", VALIDATION)
-    draw(scores, f"test_{metric}", "test", TEST)
-    rates.set_title("learning rate", loc="left", fontsize=10)
-    draw(rates, "learning_rate", "", TRAIN)
-    # an exponent above the axis would take the title's place
-    rates.yaxis.set_major_formatter("{x:.3g}")
-    rates.set_ylim(bottom=0)
-    best = max((place for place, row in enumerate(rows) if row["is_best"]), default=None)
-    if best is not None:
-        value = rows[best][f"test_{metric}"]
-        told = f"best epoch {epochs[best]}: {value:.4f}"
-        scores.plot(epochs[best], value, "o", color=TEST, label=told)
-    shown = (("train_loss", "validation_loss"), (f"validation_{metric}", f"test_{metric}"))
-    for panel, columns in zip((losses, scores), shown, strict=True):
-        panel.legend(frameon=False, fontsize=9)
-        _leave_out_explosions(panel, [row[column] for row in rows for column in columns])
-    for panel in (losses, scores, rates):
-        panel.set_xlabel(panel.get_xlabel() or "epoch", fontsize=9)
-        panel.xaxis.set_major_locator(MaxNLocator(integer=True))
-        panel.margins(x=0.03)
-        panel.grid(axis="y", color="#e6e6e6", linewidth=0.8)
-        panel.set_axisbelow(True)
+    for panel, heading, colors in (
+        (losses, "loss", {"train_loss": TRAIN, "validation_loss": VALIDATION}),
+        (scores, metric, {f"validation_{metric}": VALIDATION, f"test_{metric}": TEST}),
+        (rates, "learning rate", {"learning_rate": TRAIN}),
+    ):
+        rows.plot(x="epoch", y=[*colors], color=colors, ax=panel, marker=".", legend=False)
+        panel.set_title(heading.replace("_", " "), loc="left")
+        panel.grid(axis="y", alpha=0.4)
         panel.spines[["top", "right"]].set_visible(False)
-        panel.tick_params(labelsize=8)
-        if best is not None:
-            panel.axvline(epochs[best], color=FAINT, linewidth=0.8, linestyle=(0, (4, 3)), zorder=0)
+        panel.xaxis.get_major_locator().set_params(integer=True)
+        for epoch in best["epoch"]:
+            panel.axvline(epoch, color="#9a9a9a", linewidth=0.8, linestyle="--")
+    for row in best.to_dict("records"):
+        told = f"best epoch {row['epoch']:.0f}: {row[f'test_{metric}']:.4f}"
+        scores.plot(row["epoch"], row[f"test_{metric}"], "o", color=TEST, label=told)
+    losses.legend(frameon=False)
+    scores.legend(frameon=False)
+    rates.set_ylim(bottom=0)
     write_figure(figure, path)
-
-
-def _leave_out_explosions(panel: Any, values: Sequence[float]) -> None:
-    """Keep an axis to what can be compared, where a few values would make all others a line."""
-    finite = np.array([value for value in values if math.isfinite(value)])
-    if not len(finite):
-        return
-    low, middle, high = np.quantile(finite, (0.25, 0.5, 0.75))
-    reach = max(FAR * (high - low), abs(middle), 1.0)
-    kept = finite[abs(finite - middle) <= reach]
-    if beyond := len(finite) - len(kept):
-        margin = 0.05 * (kept.max() - kept.min() or 1.0)
-        panel.set_ylim(kept.min() - margin, kept.max() + margin)
-        panel.set_xlabel(f"epoch ({beyond} value{'s' * (beyond != 1)} beyond the axis)")

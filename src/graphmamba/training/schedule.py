@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from torch import Tensor
 from torch.optim import Optimizer
@@ -27,12 +28,7 @@ def warmup_cosine(epoch: int, warmup: int, epochs: int) -> float:
 
 
 class Schedule:
-    """The learning rate of each epoch, as `optim` says.
-
-    Args:
-        optim: Kind of schedule, and its numbers.
-        epochs: Of the whole run.
-    """
+    """The learning rate of each epoch, as `optim` says."""
 
     def __init__(self, optim: OptimConfig, epochs: int) -> None:
         self._optim, self._epochs = optim, epochs
@@ -70,17 +66,16 @@ class Schedule:
             self._plateau_rate = max(lowered, self._optim.min_lr)
             self._waited = 0
 
-    def state_dict(self) -> dict[str, float | int | None]:
+    def state_dict(self) -> dict[str, Any]:
         """What the rates to come depend on, as JSON can write it."""
         lowest = self._lowest_loss if math.isfinite(self._lowest_loss) else None
         return {"rate": self._plateau_rate, "lowest_loss": lowest, "waited": self._waited}
 
-    def load_state_dict(self, state: Mapping[str, float | int | None]) -> None:
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Go on where another schedule of the same kind stood."""
         lowest = state["lowest_loss"]
-        self._plateau_rate = float(state["rate"] or 0.0)
-        self._lowest_loss = math.inf if lowest is None else float(lowest)
-        self._waited = int(state["waited"] or 0)
+        self._lowest_loss = math.inf if lowest is None else lowest
+        self._plateau_rate, self._waited = state["rate"], state["waited"]
 
 
 def set_rate(optimizer: Optimizer, rate: float) -> None:

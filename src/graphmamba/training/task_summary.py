@@ -12,10 +12,10 @@ from graphmamba.data.custom.options import DataSource
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import owner_of
-from graphmamba.training.console import metric_title
 from graphmamba.training.evaluate import labels_per_graph
 from graphmamba.training.experiment import Experiment
 from graphmamba.training.graphs import labels_in
+from graphmamba.training.progress import metric_title
 
 SHOWN = 8
 """Classes, labels or targets that a line names."""

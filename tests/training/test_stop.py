@@ -10,12 +10,10 @@ import torch
 
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.store import GraphStore
-from graphmamba.training import watch
-from graphmamba.training.checkpoint import load_optimizer
+from graphmamba.training.checkpoint import load_optimizer, load_state, read_tensors
 from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.fit import fit
-from graphmamba.training.watch import LossNotFiniteError, StopSignals
-from graphmamba.training.weights import load_state, read_tensors
+from graphmamba.training.stop import LossNotFiniteError, NonFiniteCheck, StopSignals
 from tests.helpers.runs import Notes, tiny_experiment, tiny_store
 from tests.training.test_step import make_step
 
@@ -35,13 +33,13 @@ def poisoned() -> GraphStore:
 def test_a_bad_batch_stops_the_run_and_can_be_repeated(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, every: int
 ) -> None:
-    real = watch.NonFiniteCheck.__init__
+    real = NonFiniteCheck.__init__
 
-    def rarely(self: watch.NonFiniteCheck, *arguments: object) -> None:
+    def rarely(self: NonFiniteCheck, *arguments: object) -> None:
         real(self, *arguments)
         self._every = every
 
-    monkeypatch.setattr(watch.NonFiniteCheck, "__init__", rarely)
+    monkeypatch.setattr(NonFiniteCheck, "__init__", rarely)
     notes = Notes()
     with pytest.raises(LossNotFiniteError, match="the loss of step") as failure:
         fit(EXPERIMENT, poisoned(), run_dir=tmp_path / "run", reporter=notes)
@@ -83,45 +81,21 @@ def test_the_last_good_state_is_kept(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("losses", "metric", "message"),
+    ("loss", "metric", "message"),
     [
-        (
-            [0.5, 7.4e24, 0.4],
-            0.5,
-            r"epoch 1: the validation loss is 7.4e\+24 .* train.recalibrate_batch_norm",
-        ),
-        (
-            [0.5, torch.inf, torch.inf],
-            0.5,
-            "validation loss is inf; .* train.recalibrate_batch_norm",
-        ),
-        ([7.4e24, 0.5, 0.5], 0.5, "epoch 0: the validation loss"),
-        ([0.5, 0.5, 0.5], torch.nan, "the validation accuracy is nan; its labels may be too few"),
+        (torch.inf, 0.5, "epoch 0: the validation loss is inf; .* train.recalibrate_batch_norm"),
+        (0.5, torch.nan, "the validation accuracy is nan; its labels may be too few"),
     ],
 )
-def test_scores_beyond_reason_are_reported_once(
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    losses: list[float],
-    metric: float,
-    message: str,
+def test_scores_that_are_not_finite_are_reported_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, loss: float, metric: float, message: str
 ) -> None:
-    told = iter([loss for loss in losses for _ in ("validation", "test")])
     monkeypatch.setattr(
-        "graphmamba.training.evaluate.Scorer.score",
-        lambda *_: {"loss": next(told), "accuracy": metric},
+        "graphmamba.training.evaluate.Scorer.score", lambda *_: {"loss": loss, "accuracy": metric}
     )
     with pytest.warns(UserWarning, match=message) as found:
         fit(EXPERIMENT, tiny_store(EXPERIMENT), run_dir=tmp_path / "run")
     assert len(found) == 1
-
-
-def test_a_loss_that_rises_within_reason_is_no_reason_to_warn() -> None:
-    seen = watch.NonFiniteCheck.saw_scores
-    state = type("Seen", (), {"_last_loss": torch.nan, "_has_warned": False})()
-    for epoch, loss in enumerate([2.0, 1e-9, 1e-4, 0.09, 5.0]):
-        seen(state, epoch, 1.0, {"loss": loss})
-    assert not state._has_warned
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
@@ -140,19 +114,6 @@ def test_the_first_signal_is_noted_and_the_second_is_not_caught(number: int) -> 
         signal.signal(number, before)
 
 
-def test_handlers_are_put_back_after_a_failure() -> None:
-    before = signal.getsignal(signal.SIGTERM)
-
-    def fail() -> None:
-        with StopSignals(60.0, 60.0):
-            assert signal.getsignal(signal.SIGTERM) != before
-            raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        fail()
-    assert signal.getsignal(signal.SIGTERM) == before
-
-
 def test_other_threads_may_train_too() -> None:
     failures: list[BaseException] = []
 
@@ -167,11 +128,3 @@ def test_other_threads_may_train_too() -> None:
     thread.start()
     thread.join()
     assert not failures
-
-
-def test_the_clock_tells_when_to_save() -> None:
-    always, never = StopSignals(60.0, 0.0), StopSignals(60.0, 60.0)
-    always.saved()
-    assert always.is_save_due
-    assert not never.is_save_due
-    assert not never.is_over

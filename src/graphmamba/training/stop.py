@@ -1,4 +1,4 @@
-"""What a run has to look out for: losses that are no numbers, signals and the clock."""
+"""What ends a run before its last epoch: a loss that is not finite, signals and the clock."""
 
 import math
 import signal
@@ -7,7 +7,7 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
-from types import FrameType, TracebackType
+from types import FrameType
 from typing import Any
 
 import torch
@@ -17,25 +17,24 @@ from torch.optim import Optimizer
 from graphmamba.data.sampler import Ids
 from graphmamba.errors import UserError
 from graphmamba.nn.model import GraphMamba
-from graphmamba.training.checkpoint import generator_tensors, optimizer_tensors, prefixed
+from graphmamba.training.checkpoint import (
+    generator_tensors,
+    optimizer_tensors,
+    prefixed,
+    write_tensors,
+)
 from graphmamba.training.distributed import ProcessGroup
 from graphmamba.training.experiment import VERSION
-from graphmamba.training.results import Scores
-from graphmamba.training.weights import write_tensors
+from graphmamba.training.run_dir import Scores
 
-KIND = "dump"
 EVERY_ON_GPU = 100
 """Steps between two looks at the losses on a GPU, which have to be waited for."""
 SHOWN = 16
 """Graphs that a message names."""
-JUMP = 1e3
-"""Factor from one validation loss to the next from which it is beyond reason."""
-TINY = 1e-6
-"""A loss that is as good as none: whatever follows it has not jumped."""
 
 
 class LossNotFiniteError(UserError):
-    """The loss or its gradient became infinite or no number."""
+    """The loss or its gradient became infinite or NaN."""
 
 
 class NonFiniteCheck:
@@ -62,7 +61,7 @@ class NonFiniteCheck:
         self._every = EVERY_ON_GPU if team.device.type == "cuda" else 1
         self._seen: list[tuple[int, Ids, Tensor]] = []
         self._good: dict[str, Tensor] = {}
-        self._last_loss, self._has_warned = math.nan, False
+        self._has_warned = False
         self._keep()
 
     def saw(self, step: int, ids: Ids, loss: Tensor) -> None:
@@ -72,7 +71,7 @@ class NonFiniteCheck:
             self.check()
 
     def check(self) -> None:
-        """Look at the losses since the last look; raises where one is no number."""
+        """Look at the losses since the last look; raises where one is not finite."""
         if not self._seen:
             return
         is_finite = torch.stack([loss for _, _, loss in self._seen]).isfinite().tolist()
@@ -81,28 +80,18 @@ class NonFiniteCheck:
         self._seen = []
         self._keep()
 
-    def saw_scores(self, epoch: int, train_loss: float, validation: Scores) -> None:
-        """Warn once of validation scores that are not finite, or of a loss that jumps up."""
-        # the first epoch has nothing before it but its own training
-        loss, before = validation["loss"], train_loss if epoch == 0 else self._last_loss
-        self._last_loss, before = loss, max(before, TINY)
+    def saw_scores(self, epoch: int, validation: Scores) -> None:
+        """Warn once of validation scores that are not finite."""
         odd = [name for name, value in validation.items() if not math.isfinite(value)]
-        if self._has_warned or not (odd or loss > JUMP * before):
+        if self._has_warned or not odd:
             return
         self._has_warned = True
-        if odd and math.isfinite(loss):
-            cause = "its labels may be too few, or all alike, for this metric"
-        elif train_loss > JUMP * before or not math.isfinite(train_loss):
-            cause = "training itself diverges: lower optim.lr, or optim.max_grad_norm"
-        else:
-            cause = (
-                "the running statistics of norms may not fit the weights: "
-                "train.recalibrate_batch_norm 32 takes them again before scoring, "
-                "a lower optim.lr lets them follow"
-            )
-        name = odd[0] if odd else "loss"
-        told = f"{validation[name]:.3g}" + ("" if odd else f" after {before:.3g}")
-        warnings.warn(f"epoch {epoch}: the validation {name} is {told}; {cause}", stacklevel=2)
+        cause = "its labels may be too few, or all alike, for this metric"
+        if "loss" in odd:
+            cause = "lower optim.lr, or set train.recalibrate_batch_norm 32"
+        warnings.warn(
+            f"epoch {epoch}: the validation {odd[0]} is {validation[odd[0]]}; {cause}", stacklevel=2
+        )
 
     def _keep(self) -> None:
         """Copy what the next steps depend on."""
@@ -121,15 +110,14 @@ class NonFiniteCheck:
         path = self._dump(step)
         if self._team.rank:
             path = path.with_stem(f"{path.stem}-{self._team.rank}")
-        batches = [
-            {"step": step, "graphs": ids.tolist()} for step, ids, _ in self._seen[: place + 1]
-        ]
         about = {
             **self._about,
-            "kind": KIND,
+            "kind": "dump",
             "format": VERSION,
             "rank": self._team.rank,
-            "steps": batches,
+            "steps": [
+                {"step": step, "graphs": ids.tolist()} for step, ids, _ in self._seen[: place + 1]
+            ],
         }
         write_tensors(path, self._good, about)
         graphs = ", ".join(map(str, ids[:SHOWN].tolist())) + (", ..." if len(ids) > SHOWN else "")
@@ -149,16 +137,8 @@ def _copy_over(pairs: list[tuple[Tensor, Tensor]]) -> None:
             torch._foreach_copy_([kept for kept, _ in group], [now for _, now in group])
 
 
-SIGNALS = (signal.SIGTERM, signal.SIGINT)
-
-
 class StopSignals:
-    """Listens for signals while it is entered; the second one ends the process as usual.
-
-    Args:
-        max_time: Seconds after which to stop.
-        checkpoint_every: Seconds between two saved states.
-    """
+    """Listens for signals while it is entered; the second one ends the process as usual."""
 
     def __init__(self, max_time: float, checkpoint_every: float) -> None:
         self.is_signalled = self.is_interrupted = False
@@ -169,15 +149,11 @@ class StopSignals:
     def __enter__(self) -> "StopSignals":
         # Python hands signals to the main thread alone, and only there they can be caught
         if threading.current_thread() is threading.main_thread():
-            self._before = {each: signal.signal(each, self._catch) for each in SIGNALS}
+            both = signal.SIGTERM, signal.SIGINT
+            self._before = {each: signal.signal(each, self._catch) for each in both}
         return self
 
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
+    def __exit__(self, *_: object) -> None:
         self._let_go()
 
     def _catch(self, number: int, frame: FrameType | None) -> None:  # noqa: ARG002

@@ -1,4 +1,4 @@
-"""Files of a run that are links or pipes, and folders that hold parts of a run."""
+"""Files of a run that are links, and folders that hold parts of a run."""
 
 import os
 from pathlib import Path
@@ -7,9 +7,9 @@ import pytest
 
 from graphmamba.atomic import write_text
 from graphmamba.errors import UserError
-from graphmamba.training.experiment import RunOptions, load_experiment
+from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit, fit_seeds
-from graphmamba.training.run_dir import RunDir, append_row, cut_rows, read_rows
+from graphmamba.training.run_dir import read_rows
 from tests.helpers.runs import tiny_experiment, tiny_store
 
 EXPERIMENT = tiny_experiment(**{"train.epochs": 1})
@@ -43,18 +43,6 @@ def test_a_run_that_goes_on_leaves_its_copy_of_links_alone(tmp_path: Path) -> No
     assert {path: path.read_bytes() for path in copy.rglob("*") if path.is_file()} == before
 
 
-def test_pipes_are_not_waited_for(tmp_path: Path) -> None:
-    for name in ("metrics.csv", "results.json", "my.yaml"):
-        os.mkfifo(tmp_path / name)
-    with pytest.raises(UserError, match="a pipe, which would be waited for"):
-        load_experiment(tmp_path / "my.yaml")
-    with pytest.raises(UserError, match=r"metrics\.csv' cannot be written"):
-        append_row(tmp_path / "metrics.csv", {"epoch": 0})
-    assert read_rows(tmp_path / "metrics.csv") == []
-    cut_rows(tmp_path / "metrics.csv", 3)
-    assert RunDir(tmp_path).done() is None
-
-
 @pytest.mark.parametrize("name", ["best.safetensors", "results.json", "metrics.csv", "last"])
 def test_a_folder_with_parts_of_a_run_is_not_written_over(name: str, tmp_path: Path) -> None:
     store, run = tiny_store(EXPERIMENT), tmp_path / "runs" / "seed-0"
@@ -62,8 +50,9 @@ def test_a_folder_with_parts_of_a_run_is_not_written_over(name: str, tmp_path: P
     for path in [run / "config.yaml", *run.glob("*")]:
         if path.name != name and path.exists():
             path.rename(tmp_path / path.name)
-    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()}
-    assert before
+    before = {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} | {
+        run / ".lock": b""
+    }
     with pytest.raises(UserError, match="run_dir must hold no run yet"):
         fit(EXPERIMENT, store, run_dir=run)
     # a series that goes on must not take it for a seed that has not been begun

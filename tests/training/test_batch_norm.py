@@ -8,12 +8,12 @@ from torch import Tensor
 
 from graphmamba.nn.model import GraphMamba
 from graphmamba.nn.norm import norms_of
+from graphmamba.training.batch_norm import BatchNormRecalibration
 from graphmamba.training.evaluate import evaluate, labelled_batch
 from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.fit import fit
-from graphmamba.training.predictor import load
+from graphmamba.training.predict import load
 from graphmamba.training.run_dir import read_rows
-from graphmamba.training.statistics import BatchNormRecalibration
 from tests.helpers.runs import assert_same_tensors, tiny_experiment, tiny_store
 
 BATCHES = 3
