@@ -142,7 +142,7 @@ BY_HAND = (
         "training/metrics.py", "ranks", "comparison", "~(own >= row)", "~(own > row)", 0,
     ),
     Mutant(
-        "ordering/scores.py", "_low_frequency", "dropped call",
+        "ordering/permutation.py", "_low_frequency", "dropped call",
         "clamp_min(FLATTEST).sqrt())", "clamp_min(FLATTEST))", 0,
     ),
     Mutant(

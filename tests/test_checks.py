@@ -13,8 +13,8 @@ from graphmamba.nn.config import (
     ModelConfig,
     ResidualConfig,
 )
+from graphmamba.nn.graph_mamba import MambaConfig
 from graphmamba.nn.heads import HeadConfig
-from graphmamba.nn.mamba import MambaConfig
 from graphmamba.ordering.policy import OrderPolicy
 from graphmamba.training.experiment import Experiment, OptimConfig, TrainConfig
 from tests.helpers.typecheck import typecheck_off

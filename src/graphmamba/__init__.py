@@ -31,8 +31,8 @@ if TYPE_CHECKING:
     from graphmamba.data.store import GraphStore
     from graphmamba.nn import GatedGCNConv, GraphMambaBlock, GraphMambaLayer
     from graphmamba.nn.config import EncoderConfig, ModelConfig
+    from graphmamba.nn.graph_mamba import MambaConfig
     from graphmamba.nn.heads import HeadConfig
-    from graphmamba.nn.mamba import MambaConfig
     from graphmamba.nn.model import GraphMamba
     from graphmamba.ops import causal_conv1d, selective_scan
     from graphmamba.ordering import OrderPolicy
@@ -84,7 +84,7 @@ _HOMES = {
     "GraphMambaLayer": "graphmamba.nn",
     "GraphStore": "graphmamba.data.store",
     "HeadConfig": "graphmamba.nn.heads",
-    "MambaConfig": "graphmamba.nn.mamba",
+    "MambaConfig": "graphmamba.nn.graph_mamba",
     "OrderPolicy": "graphmamba.ordering",
     "DataOptions": "graphmamba.data.custom.options",
     "Predictions": "graphmamba.training.predict",

@@ -3,15 +3,9 @@
 import pytest
 import torch
 
-from graphmamba.data.catalog import CATALOG
-from graphmamba.errors import UserError
 from graphmamba.nn import GCNE, GINE, GatedGCN
-from graphmamba.nn.centered_sums import center_sums
-from graphmamba.nn.config import ModelConfig
-from graphmamba.nn.model import build_layers
-from graphmamba.training.experiment import load_experiment
+from graphmamba.nn.message_passing import center_sums
 from tests.helpers.graphs import random_rows, random_topology
-from tests.helpers.layers import LAYERS
 
 
 def test_each_graph_is_centred_by_itself() -> None:
@@ -66,36 +60,3 @@ def test_sums_of_other_models_are_centred_before_what_follows(kind: type) -> Non
     opened = torch.zeros_like(closed)
     assert torch.equal(plain(x, closed, topology)[0], centered(x, closed, topology)[0])
     assert not torch.allclose(plain(x, opened, topology)[0], centered(x, opened, topology)[0])
-
-
-@pytest.mark.parametrize("local_model", ["gcn", "none"])
-def test_models_that_add_up_nobody_are_rejected(local_model: str) -> None:
-    with pytest.raises(UserError, match=f"model.local_model must be .* got '{local_model}'"):
-        build_layers(ModelConfig(local_model=local_model, centered_sums=True))
-
-
-@pytest.mark.parametrize("name", ["gatedgcn-centered", "gcn-plus-zero-gate", "spectral"])
-def test_same_bits_on_every_run(name: str) -> None:
-    torch.manual_seed(0)
-    layer, topology = LAYERS[name](8), random_topology((40, 1, 25))
-    runs = []
-    for _ in range(2):
-        layer.zero_grad()
-        x, e = random_rows(topology)
-        out, _ = layer(x.requires_grad_(True), e, topology)
-        out.square().sum().backward()
-        runs.append([out, x.grad, *(p.grad for p in layer.parameters() if p.grad is not None)])
-        runs[-1] = [each.detach().clone() for each in runs[-1]]
-    assert all(torch.equal(*pair) for pair in zip(*runs, strict=True))
-
-
-@pytest.mark.parametrize("benchmark", CATALOG)
-def test_a_centred_preset_has_the_parameters_of_the_plain_one(benchmark: str) -> None:
-    with torch.device("meta"):
-        plain, centered = (
-            load_experiment(benchmark, {"model.centered_sums": is_centered}).build().state_dict()
-            for is_centered in (False, True)
-        )
-    assert {name: each.shape for name, each in plain.items()} == {
-        name: each.shape for name, each in centered.items()
-    }

@@ -7,7 +7,6 @@ import torch
 from torch.nn import functional
 from torch_geometric.nn import LayerNorm
 
-from graphmamba.errors import UserError
 from graphmamba.nn import (
     GCN,
     GCNE,
@@ -22,7 +21,6 @@ from graphmamba.nn.config import ModelConfig, ResidualConfig
 from graphmamba.nn.model import build_layers
 from graphmamba.nn.norm import GraphLayerNorm, NodeNorm, NormName
 from tests.helpers.graphs import random_rows, random_topology
-from tests.helpers.typecheck import typecheck_off
 
 
 def test_layer_with_gated_gcn_is_its_formula() -> None:
@@ -105,17 +103,6 @@ def test_norms_by_name(name: str, count: int) -> None:
     assert norm(x, topology).shape == x.shape
 
 
-def test_wrong_arguments_are_rejected() -> None:
-    with pytest.raises(UserError, match="local_model and global_model must not both be None"):
-        GPSLayer(8, None, None)
-    with typecheck_off(), pytest.raises(UserError, match=r"norm must be one of .* got 'instance'"):
-        GraphMambaLayer(8, norm="instance")
-    with pytest.raises(UserError, match=r"dropout must be in \[0, 1\), got 2.0"):
-        GraphMambaLayer(8, dropout=2.0)
-    with pytest.raises(UserError, match="layer must be at least 0, got -1"):
-        GraphMambaLayer(8, layer=-1)
-
-
 @pytest.mark.parametrize("has_residual", [True, False])
 @pytest.mark.parametrize("has_global_model", [True, False])
 def test_plain_layers_are_their_formula(has_global_model: bool, has_residual: bool) -> None:
@@ -174,34 +161,3 @@ def test_a_plain_stack_has_global_models_that_node_order_anew() -> None:
     global_models = [layer.global_model for layer in layers]
     assert all(isinstance(global_model, GraphMambaGlobal) for global_model in global_models)
     assert [global_model.layer for global_model in global_models] == [0, 1]
-
-
-def test_without_a_global_model_a_layer_is_plain_whatever_the_entry() -> None:
-    for name in ("gps", "residual"):
-        (layer,) = build_layers(
-            ModelConfig(8, 1, local_model="gcne", global_model="none", layer=name)
-        )
-        assert isinstance(layer, ResidualLayer)
-        assert layer.global_model is None
-
-
-def test_exphormer_is_no_plain_layer() -> None:
-    with pytest.raises(
-        UserError, match=r"model\.layer must be 'gps' for Exphormer, got 'residual'"
-    ):
-        build_layers(ModelConfig(8, 1, global_model="exphormer", layer="residual"))
-
-
-def test_a_plain_layer_is_not_without_messages() -> None:
-    with pytest.raises(UserError, match=r"model\.local_model must be a local model"):
-        build_layers(ModelConfig(8, 1, local_model="none", layer="residual"))
-
-
-def test_a_plain_layer_with_a_global_model_adds_its_input_once() -> None:
-    message = r"model\.local_model must be a model without a residual of its own .* got 'gatedgcn'"
-    with pytest.raises(UserError, match=message):
-        build_layers(ModelConfig(8, 1, local_model="gatedgcn", layer="residual"))
-    (alone,) = build_layers(
-        ModelConfig(8, 1, local_model="gatedgcn", global_model="none", layer="residual")
-    )
-    assert isinstance(alone, GatedGCN)

@@ -77,15 +77,6 @@ def test_odd_graphs_in_training_and_evaluation(name: str, sizes: tuple[int, ...]
         assert torch.isfinite(buffer).all(), label
 
 
-@of_every_kind()
-def test_graphs_without_edges(name: str) -> None:
-    layer = build(name).eval()
-    topology = with_gate(random_topology((4, 3), degree=0), CHANNELS)
-    x, e = random_rows(topology, CHANNELS)
-    out, _ = layer(x, e, topology)
-    assert torch.isfinite(out).all()
-
-
 @pytest.mark.parametrize("name", [name for name in LAYERS if name not in NUMBERED | SPECTRAL])
 def test_node_names_do_not_matter(name: str) -> None:
     layer, topology = build(name).double(), with_gate(random_topology((9,), degree=4), CHANNELS)
@@ -108,24 +99,6 @@ def test_node_names_do_not_matter(name: str) -> None:
     )
     moved, _ = layer(move(x), e, renamed)
     assert torch.allclose(moved[names], layer(x, e, topology)[0], atol=1e-9)
-
-
-@of_every_kind()
-def test_learns_four_small_graphs_by_heart(name: str) -> None:
-    topology = with_gate(random_topology((5, 7, 1, 6)), CHANNELS)
-    x, e = random_rows(topology, CHANNELS)
-    layer, head = build(name), nn.Linear(CHANNELS, 3)
-    wanted = torch.randint(3, (x.shape[0],), generator=torch.Generator().manual_seed(1))
-    learned = nn.Parameter(x)
-    parameters = [*layer.parameters(), *head.parameters(), learned]
-    optimizer = torch.optim.Adam(parameters, lr=0.03)
-    for _ in range(80):
-        rows, _ = layer(learned, e, topology)
-        loss = nn.functional.cross_entropy(head(rows), wanted)
-        optimizer.zero_grad()
-        loss.backward()
-        optimizer.step()
-    assert loss.item() < 0.1
 
 
 @of_every_kind()

@@ -12,7 +12,7 @@ from torch.utils.checkpoint import checkpoint
 from torch_geometric.data import Batch, Data
 
 from graphmamba.data.batch import Topology
-from graphmamba.data.catalog import CATALOG, Features
+from graphmamba.data.catalog import CATALOG
 from graphmamba.data.static_batch import StaticGather
 from graphmamba.data.static_size import StaticSize
 from graphmamba.data.store import GraphStore
@@ -29,7 +29,7 @@ from graphmamba.nn.config import (
     RandomWalkConfig,
 )
 from graphmamba.nn.encoders import Encoded
-from graphmamba.nn.model import GraphMamba, check_parts_fit, columns_read
+from graphmamba.nn.model import GraphMamba, columns_read
 from graphmamba.ordering.policy import OrderPolicy
 from graphmamba.training.experiment import Experiment, load_experiment
 from graphmamba.training.fit import fit
@@ -116,7 +116,7 @@ REJECTED = {
     "too many graphs": (with_value("batch", (-1,), 3), "batch must hold numbers of the 3 graphs"),
     "other pointers": (
         with_value("ptr", (1,), 0),
-        r"graphs.ptr must hold the first node of each graph .*, got 0 instead of \d+ at 1",
+        "graphs.ptr must hold the first node of each graph of graphs.batch, got other numbers",
     ),
     "edge to nowhere": (
         with_value("edge_index", (0, 0), 99),
@@ -223,20 +223,22 @@ LAYOUT_REJECTED = {
         "graphs.source_order must hold integers, got torch.float32",
     ),
     "other edges": (with_other_edges, "must be sorted by target where source_order is given"),
-    "other sources": (with_other_sources, "graphs.source_order must sort edges by source"),
+    "other sources": (
+        with_other_sources,
+        "graphs.source_order must sort the edges by source.*: if graphs.edge_index was changed",
+    ),
     "an edge twice": (
         with_column("source_order", lambda graphs: graphs.source_order * 0),
         "graphs.source_order must hold each edge once",
     ),
-    "unknown edge": (with_value("source_order", (0,), 999), "must hold each edge once"),
-    "negative edge": (with_value("source_order", (0,), -1), "must hold each edge once"),
+    "unknown edge": (with_value("source_order", (0,), 999), "must hold numbers of the .* edges"),
     "other begins by source": (
         with_value("source_ptr", (1,), 99),
-        r"graphs.source_ptr must hold the first edge of each node, got 99 instead of \d+ at 1: ",
+        "graphs.source_ptr must hold the first edge of each node, got other numbers: ",
     ),
     "other begins by target": (
         with_value("target_ptr", (-1,), 9999),
-        r"graphs.target_ptr must .*, got 9999 instead of \d+ at \d+: .* remove source_order, ",
+        "graphs.target_ptr must .*, got other numbers: .* remove source_order, ",
     ),
 }
 
@@ -388,35 +390,6 @@ def test_columns_follow_from_the_configuration() -> None:
 
 
 @pytest.mark.parametrize(
-    ("overrides", "message"),
-    [
-        (
-            {"model.global_model": "transformer", "model.attention.heads": 5},
-            "heads must divide channels=32",
-        ),
-        (
-            {"model.global_model": "none", "model.local_model": "none"},
-            "must not both be 'none', got 'none'",
-        ),
-        (
-            {"model.global_model": "exphormer", "model.local_model": "gcn"},
-            "must be 'gatedgcn' for Exphormer",
-        ),
-        (
-            {"encoder.stable_gate_eigenvectors": 4, "model.local_model": "gine"},
-            "model.local_model must be 'gatedgcn'",
-        ),
-        ({"model.channels": 16}, "channels must be more than the 16"),
-    ],
-)
-def test_models_that_cannot_be_are_rejected_at_construction(
-    overrides: dict[str, object], message: str
-) -> None:
-    with pytest.raises(UserError, match=message):
-        small_experiment("peptides-func", **overrides).build()
-
-
-@pytest.mark.parametrize(
     "order",
     [
         {"score": "eigenvector", "noise": "uniform"},
@@ -432,45 +405,6 @@ def test_orders_find_their_columns(order: dict[str, object]) -> None:
     assert model(generated_batch(experiment, model)).shape == (3, 10)
 
 
-VOC = CATALOG["pascalvoc-sp"]
-STANDARD = EncoderConfig(normalize_inputs="pascalvoc-sp")
-
-
-@pytest.mark.parametrize("local_model", ["gatedgcn", "gine", "gcne"])
-def test_layers_that_read_edges_need_them(local_model: Any) -> None:
-    message = f"encoder.has_edges must be true for model.local_model='{local_model}', .* got False"
-    bare = EncoderConfig(has_edges=False)
-    with pytest.raises(UserError, match=message):
-        GraphMamba(VOC.features, VOC.task, ModelConfig(local_model=local_model), bare)
-
-
-@pytest.mark.parametrize("local_model", ["gcn", "gin", "none"])
-def test_layers_that_read_none_do_without(local_model: Any) -> None:
-    check_parts_fit(
-        VOC.features, ModelConfig(local_model=local_model), EncoderConfig(has_edges=False)
-    )
-
-
-@pytest.mark.parametrize(
-    ("features", "reported"),
-    [
-        (replace(VOC.features, node_columns=2), "got 'pascalvoc-sp' for 2 and 2"),
-        (replace(VOC.features, edge_columns=1), "got 'pascalvoc-sp' for 14 and 1"),
-        (CATALOG["peptides-func"].features, "got 'pascalvoc-sp' for 0 and"),
-    ],
-)
-def test_statistics_of_other_columns_are_rejected(features: Features, reported: str) -> None:
-    rule = "encoder.normalize_inputs must be 'none' for other columns than those of pascalvoc-sp, "
-    with pytest.raises(UserError, match=f"{rule}14 numbers a node and 2 an edge, {reported}"):
-        check_parts_fit(features, ModelConfig(), STANDARD)
-
-
-def test_statistics_fit_columns_of_the_same_number() -> None:
-    check_parts_fit(VOC.features, ModelConfig(), STANDARD)
-    check_parts_fit(CATALOG["coco-sp"].features, ModelConfig(), STANDARD)
-    check_parts_fit(replace(VOC.features, edges="none", edge_columns=0), ModelConfig(), STANDARD)
-
-
 def test_a_run_that_cannot_be_leaves_no_folder(tmp_path: Path) -> None:
     graphs: list[Data] = synthetic_graphs(CATALOG["mnist"], 12)
     entries = {"encoder.normalize_inputs": "pascalvoc-sp"}
@@ -478,15 +412,6 @@ def test_a_run_that_cannot_be_leaves_no_folder(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="normalize_inputs must be 'none'"):
         fit(*taken, run_dir=tmp_path / "run")
     assert not (tmp_path / "run").exists()
-
-
-def test_what_is_no_description_is_rejected() -> None:
-    nothing: Any = {}
-    with typecheck_off():
-        with pytest.raises(UserError, match="features must be Features, got dict"):
-            GraphMamba(nothing, VOC.task)
-        with pytest.raises(UserError, match="task must be Task, got dict"):
-            GraphMamba(VOC.features, nothing)
 
 
 class GivenRows(nn.Module):

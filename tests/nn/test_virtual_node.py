@@ -2,16 +2,13 @@
 
 from dataclasses import replace
 
-import pytest
 import torch
 from torch import Tensor, nn
 from torch_geometric.data import Data
 
 from graphmamba.data.batch import Topology
-from graphmamba.errors import UserError
 from graphmamba.nn import Backbone, GatedGCN, ReverseEdges, VirtualNode
 from graphmamba.nn.encoders import Encoded
-from graphmamba.training.experiment import load_experiment
 from tests.helpers.graphs import random_rows, random_topology
 
 
@@ -75,29 +72,3 @@ def test_reverse_edges_carry_messages_backwards() -> None:
     assert changed == [False, True, True]
     forward_only = (layer(other, e, topology)[0] != layer(x, e, topology)[0]).any(dim=1)
     assert forward_only.tolist() == [False, False, True]
-
-
-REJECTED = {
-    "reverse without rows": (
-        ("pascalvoc-sp/gcn", {"encoder.reverse_edges": True}),
-        "encoder.has_edges must be true where encoder.reverse_edges",
-    ),
-    "virtual node": (
-        ("cluster/exphormer", {"model.virtual_node": True}),
-        "model.virtual_node must be false for Exphormer",
-    ),
-    "spectral": (
-        ("cluster/exphormer", {"model.spectral.cutoff": 2.0}),
-        "model.spectral must be null for Exphormer",
-    ),
-    "dropout": (
-        ("cluster/graph-mamba", {"model.global_dropout": 1.0}),
-        r"model.global_dropout must be in \[0, 1\)",
-    ),
-}
-
-
-@pytest.mark.parametrize(("given", "message"), REJECTED.values(), ids=REJECTED)
-def test_what_does_not_fit_is_rejected(given: tuple[str, dict], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        load_experiment(*given).build()

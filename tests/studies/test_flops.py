@@ -10,12 +10,10 @@ from torch import nn
 
 from graphmamba.data.catalog import Task
 from graphmamba.nn import Attention, GatedGCN, GPSLayer
-from graphmamba.nn.centered_sums import center_sums
 from graphmamba.nn.heads import GraphHead, HeadConfig
-from graphmamba.nn.model import GraphMamba
-from graphmamba.nn.reverse_edges import ReverseEdges
+from graphmamba.nn.message_passing import center_sums
+from graphmamba.nn.model import GraphMamba, ReverseEdges, VirtualNode
 from graphmamba.nn.spectral import SpectralConfig, SpectralFilter
-from graphmamba.nn.virtual_node import VirtualNode
 from graphmamba.ops import causal_conv1d, selective_scan
 from graphmamba.ops.edge_attention import attend, attention_graph
 from graphmamba.studies.flops import (

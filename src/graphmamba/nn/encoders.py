@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -35,20 +36,6 @@ class Encoded:
     """Positions for the gates of GatedGCN; none where they are not asked for."""
 
 
-class RowEncoder(nn.Sequential):
-    """An encoder called with the batch, then layers called `layer(rows, count of real rows)`."""
-
-    def forward(  # type: ignore[override]
-        self, graphs: Data, count: Int[Tensor, ""] | None
-    ) -> Float[Tensor, "rows channels"]:
-        """Encode the columns of the batch."""
-        encoder, *layers = self
-        rows = encoder(graphs)
-        for layer in layers:
-            rows = layer(rows, count)
-        return rows
-
-
 class GraphEncoder(nn.Module):
     """Node encoder, edge encoder, and what may follow them.
 
@@ -66,25 +53,25 @@ class GraphEncoder(nn.Module):
                 f"channels must be more than the {config.position_channels} that the positional "
                 f"encodings take, got {channels}"
             )
-        parts: list[nn.Module] = [NodeFeatures(features, own_channels, config)]
+        parts: list[nn.Module] = [RawColumns("nodes", features, own_channels, config)]
         if config.laplacian:
             parts.append(LaplacianEncoder(config.laplacian))
         if config.random_walk:
             parts.append(RandomWalkEncoder(config.random_walk))
-        self.nodes = RowEncoder(
+        # An encoder called with the batch, then layers called with rows and the count of real ones.
+        self.nodes = nn.Sequential(
             Concat(*parts),
             BatchNorm(channels) if config.has_node_norm else NoNorm(),
             *[PreLayer(channels) for _ in range(config.pre_layers)],
         )
-        self.edges: RowEncoder | None = None
+        self.edges: nn.Sequential | None = None
         if config.has_edges:
-            encoder = (
+            self.edges = nn.Sequential(
                 DummyEdges(channels)
                 if features.edges == "none"
-                else EdgeFeatures(features, channels, config)
+                else RawColumns("edges", features, channels, config),
+                BatchNorm(channels) if config.has_edge_norm else NoNorm(),
             )
-            norm = BatchNorm(channels) if config.has_edge_norm else NoNorm()
-            self.edges = RowEncoder(encoder, norm)
         self.gate = (
             GateEncoder(config.stable_gate_eigenvectors, channels)
             if config.stable_gate_eigenvectors
@@ -95,20 +82,21 @@ class GraphEncoder(nn.Module):
     def measure_inputs(self, graphs: Data) -> None:
         """Take the statistics that scale raw numbers from these graphs."""
         for part in self.modules():
-            if not isinstance(part, NodeFeatures | EdgeFeatures):
-                continue
-            scaling = getattr(part.network, "standardize", None)  # categories have none
-            if isinstance(scaling, Standardize | ScaleWords):
-                scaling.measure(part.numbers(graphs))
+            if isinstance(part, RawColumns) and isinstance(part.network, NumberEncoder):
+                scaling = part.network.standardize
+                if isinstance(scaling, Standardize | ScaleWords):
+                    scaling.measure(part.columns(graphs))
 
     def forward(self, graphs: Data) -> Encoded:
         """Encode the columns of the batch."""
-        x = self.nodes(graphs, column(graphs, "num_real_nodes"))
+        features, *layers = self.nodes
+        x = features(graphs)
+        for layer in layers:
+            x = layer(x, column(graphs, "num_real_nodes"))
         e = None
         if self.edges is not None:
-            e = self.edges(graphs, column(graphs, "num_real_edges"))
-        gate = None if self.gate is None else self.gate(graphs)
-        return Encoded(x, e, gate)
+            e = self.edges[1](self.edges[0](graphs), column(graphs, "num_real_edges"))
+        return Encoded(x, e, None if self.gate is None else self.gate(graphs))
 
 
 class Concat(nn.Module):
@@ -123,30 +111,39 @@ class Concat(nn.Module):
         return torch.cat([part(graphs) for part in self.parts], dim=-1)
 
 
-class NodeFeatures(nn.Module):
-    """The encoder of the set's own node columns."""
+class RawColumns(nn.Module):
+    """The encoder of the data's own columns: categories or numbers of nodes or edges."""
 
-    def __init__(self, features: Features, channels: int, config: EncoderConfig) -> None:
+    def __init__(
+        self,
+        of: Literal["nodes", "edges"],
+        features: Features,
+        channels: int,
+        config: EncoderConfig,
+    ) -> None:
         super().__init__()
-        self.has_degree = config.has_degree
-        columns = features.node_columns + self.has_degree
-        self.network: nn.Module = (
-            CategoryEncoder(ATOM_VOCABULARY, channels)
-            if features.nodes == "atoms"
-            else NumberEncoder(
-                columns,
-                channels,
-                scaling_of(config.normalize_inputs, columns, NODE_STATISTICS),
-                config.input_dropout,
-            )
-        )
+        self.of, self.has_degree = of, config.has_degree and of == "nodes"
+        self.network: nn.Module
+        if of == "nodes" and features.nodes == "atoms":
+            self.network = CategoryEncoder(ATOM_VOCABULARY, channels)
+        elif of == "nodes":
+            columns = features.node_columns + self.has_degree
+            scaling = scaling_of(config.normalize_inputs, columns, NODE_STATISTICS)
+            self.network = NumberEncoder(columns, channels, scaling, config.input_dropout)
+        elif features.edges == "bonds":
+            self.network = CategoryEncoder(BOND_VOCABULARY, channels)
+        else:
+            scaling = scaling_of(config.normalize_inputs, features.edge_columns, EDGE_STATISTICS)
+            self.network = NumberEncoder(features.edge_columns, channels, scaling)
 
-    def forward(self, graphs: Data) -> Float[Tensor, "nodes channels"]:
-        """Encode the column `x`."""
-        return self.network(self.numbers(graphs))
+    def forward(self, graphs: Data) -> Float[Tensor, "rows channels"]:
+        """Encode the columns `x` or `edge_attr`."""
+        return self.network(self.columns(graphs))
 
-    def numbers(self, graphs: Data) -> Float[Tensor, "nodes columns"] | Int[Tensor, "nodes atoms"]:
-        """Return `x`, and the logarithm of the degree beside it if it is asked for."""
+    def columns(self, graphs: Data) -> Float[Tensor, "rows columns"] | Int[Tensor, "rows columns"]:
+        """Return the columns, and the logarithm of the degree beside them if it is asked for."""
+        if self.of == "edges":
+            return graphs.edge_attr
         if not self.has_degree:
             return graphs.x
         target = graphs.edge_index[1]
@@ -154,30 +151,6 @@ class NodeFeatures(nn.Module):
             0, target, graphs.x.new_ones(target.shape[0])
         )
         return torch.cat([graphs.x, degree.log1p()[:, None]], dim=1)
-
-
-class EdgeFeatures(nn.Module):
-    """The encoder of the set's own edge columns."""
-
-    def __init__(self, features: Features, channels: int, config: EncoderConfig) -> None:
-        super().__init__()
-        self.network: nn.Module = (
-            CategoryEncoder(BOND_VOCABULARY, channels)
-            if features.edges == "bonds"
-            else NumberEncoder(
-                features.edge_columns,
-                channels,
-                scaling_of(config.normalize_inputs, features.edge_columns, EDGE_STATISTICS),
-            )
-        )
-
-    def forward(self, graphs: Data) -> Float[Tensor, "edges channels"]:
-        """Encode the column `edge_attr`."""
-        return self.network(self.numbers(graphs))
-
-    def numbers(self, graphs: Data) -> Float[Tensor, "edges columns"] | Int[Tensor, "edges bonds"]:
-        """Return `edge_attr`."""
-        return graphs.edge_attr
 
 
 class DummyEdges(nn.Module):
@@ -319,16 +292,12 @@ class ScaleWords(nn.Module):
 
     def measure(self, numbers: Float[Tensor, "rows columns"]) -> None:
         """Take the root mean square of these rows."""
-        scale = self.shares(numbers).double().square().mean().sqrt()
+        scale = normalize(numbers, p=1.0, dim=1).double().square().mean().sqrt()
         self.scale.copy_(scale if scale > 0 else torch.ones(()))
 
     def forward(self, numbers: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
         """Scale the rows; one without words stays 0."""
-        return self.shares(numbers) / self.scale
-
-    def shares(self, numbers: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
-        """Divide each row by its sum."""
-        return normalize(numbers, p=1.0, dim=1)
+        return normalize(numbers, p=1.0, dim=1) / self.scale
 
 
 def scaling_of(
@@ -392,17 +361,13 @@ class LaplacianEncoder(nn.Module):
         """Encode every node of the batch."""
         vectors = graphs.laplacian_vectors[:, : self.num_eigenvectors]
         values = graphs.laplacian_values[:, : self.num_eigenvectors]
-        signs = self.draw_signs() if self.training else None
         is_missing = torch.isnan(vectors)
-        vectors = vectors if signs is None else vectors * signs
+        if self.training:  # one random sign for each frequency, new at each call
+            self.flips.add_(1)
+            vectors = vectors * draw_signs(self.flips, self.places)
         pairs = torch.stack([vectors, values], dim=-1)
         pairs = pairs.masked_fill(is_missing[:, :, None], 0.0)  # [nodes, num_eigenvectors, 2]
         return self.set_network(pairs, is_missing)
-
-    def draw_signs(self) -> Float[Tensor, " eigenvectors"]:
-        """One random sign per frequency, new at each call."""
-        self.flips.add_(1)
-        return draw_signs(self.flips, self.places)
 
 
 class DeepSet(nn.Module):

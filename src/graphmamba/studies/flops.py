@@ -25,30 +25,25 @@ from graphmamba.nn.encoders import (
     Concat,
     DeepSet,
     DummyEdges,
-    EdgeFeatures,
     GateEncoder,
     GraphEncoder,
     LaplacianEncoder,
-    NodeFeatures,
     NumberEncoder,
     PreLayer,
     RandomWalkEncoder,
+    RawColumns,
     Standardize,
 )
 from graphmamba.nn.exphormer import ExphormerAttention, ExphormerStack
 from graphmamba.nn.gated_gcn import GatedGCN
-from graphmamba.nn.gcn import GCN, GCNE
-from graphmamba.nn.gin import GINE
 from graphmamba.nn.gps import GPSLayer, ResidualLayer
-from graphmamba.nn.graph_mamba import GraphMambaGlobal
+from graphmamba.nn.graph_mamba import GraphMambaGlobal, MambaBlock, SelectivePath
 from graphmamba.nn.heads import GraphHead, UnitLength
-from graphmamba.nn.mamba import MambaBlock, SelectivePath
-from graphmamba.nn.model import GraphMamba
+from graphmamba.nn.message_passing import GCN, GCNE, GINE, SAGE
+from graphmamba.nn.model import GraphMamba, VirtualNode
 from graphmamba.nn.norm import BatchNorm, Dropout, NodeNorm, NoNorm
 from graphmamba.nn.performer import Performer
-from graphmamba.nn.sage import SAGE
 from graphmamba.nn.spectral import SpectralFilter, SpectralLayer
-from graphmamba.nn.virtual_node import VirtualNode
 from graphmamba.ops.activation import activation_function
 
 aten, ours = torch.ops.aten, torch.ops.graphmamba
@@ -428,8 +423,7 @@ PARTS: dict[type[nn.Module], Callable[[Any, int, int], Flops]] = {
     UnitLength: lambda _, __, numbers: _pointwise(LENGTH * numbers),
     BatchNorm: lambda part, rows, _: _pointwise(_batch_norm(part) * rows * part.num_features),
     Concat: lambda part, rows, _: sum((_part_flops(each, rows) for each in part.parts), Flops()),
-    NodeFeatures: lambda part, rows, _: _part_flops(part.network, rows),
-    EdgeFeatures: lambda part, rows, _: _part_flops(part.network, rows),
+    RawColumns: lambda part, rows, _: _part_flops(part.network, rows),
     CategoryEncoder: lambda part, rows, _: Flops(products=2 * rows * part.weight.numel()),
     NumberEncoder: _number_columns,
     LaplacianEncoder: _laplacian,
