@@ -14,12 +14,11 @@ from graphmamba.nn import (
     GatedGCN,
     GPSLayer,
     GraphMambaGlobal,
-    GraphMambaLayer,
     ResidualLayer,
 )
 from graphmamba.nn.config import ModelConfig, ResidualConfig
 from graphmamba.nn.model import build_layers
-from graphmamba.nn.norm import GraphLayerNorm, NodeNorm, NormName
+from graphmamba.nn.norm import GraphLayerNorm
 from tests.helpers.graphs import random_rows, random_topology
 
 
@@ -44,11 +43,6 @@ def test_local_models_without_residual_get_one() -> None:
     s = x + layer.local_model(x, e, topology)[0]
     expected = s + layer.fc2(torch.relu(layer.fc1(s)))
     assert torch.allclose(layer(x, e, topology)[0], expected, atol=1e-6)
-
-
-def test_activation_reaches_local_model_and_feed_forward() -> None:
-    layer = GraphMambaLayer(8, activation="gelu")
-    assert layer.activation is layer.local_model.activation is torch.nn.functional.gelu
 
 
 def test_dropout_acts_in_training_only() -> None:
@@ -92,17 +86,6 @@ def test_graph_norm_is_the_layer_norm_of_pyg() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "count"), [("batch", 16), ("layer", 16), ("graph", 16), ("none", 0)]
-)
-def test_norms_by_name(name: str, count: int) -> None:
-    norm = NodeNorm(name, 8)
-    assert sum(parameter.numel() for parameter in norm.parameters()) == count
-    topology = random_topology()
-    x, _ = random_rows(topology)
-    assert norm(x, topology).shape == x.shape
-
-
 @pytest.mark.parametrize("has_residual", [True, False])
 @pytest.mark.parametrize("has_global_model", [True, False])
 def test_plain_layers_are_their_formula(has_global_model: bool, has_residual: bool) -> None:
@@ -139,17 +122,6 @@ def test_dropout_takes_whole_entries_in_training_only() -> None:
     is_left = dropped != 0
     assert torch.allclose(dropped[is_left], 2 * whole[is_left], atol=1e-6)
     assert 0 < is_left.sum() < (whole != 0).sum()
-
-
-@pytest.mark.parametrize("norm", ["batch", "layer", "graph"])
-def test_a_global_model_begins_with_little_to_say(norm: NormName) -> None:
-    topology = random_topology()
-    x, e = random_rows(topology)
-    layer = ResidualLayer(8, GCNE(8), activation="none", norm=norm, global_model=Attention(8, 2))
-    with_global_model = layer(x, e, topology)[0]
-    layer.global_model = None
-    without = layer(x, e, topology)[0]
-    assert (with_global_model - without).std().item() == pytest.approx(0.1, rel=0.1)
 
 
 def test_a_plain_stack_has_global_models_that_node_order_anew() -> None:

@@ -3,27 +3,22 @@
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from importlib import import_module
 from typing import Any
 
 import pytest
 import torch
 from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
-from torch_geometric.data import Data
 
 from graphmamba import GraphMambaLayer
 from graphmamba.data.batch import Topology
 from graphmamba.errors import UserError
 from graphmamba.nn import GraphMambaBlock, GraphMambaGlobal, MambaConfig
 from graphmamba.nn.exphormer import ExphormerStack
-from graphmamba.nn.model import Backbone
 from graphmamba.nn.norm import Dropout
-from graphmamba.ops.random import draw_bits
 from graphmamba.ordering import ABLATIONS, PUBLISHED, OrderPolicy, order_nodes
 from tests.helpers.graphs import random_rows, random_topology
 from tests.helpers.typecheck import typecheck_off
-from tests.nn.test_model import GivenRows
 
 EXACT = MambaConfig(backend="reference")
 POLICIES = {
@@ -83,32 +78,6 @@ def test_relabelled_nodes_take_their_outputs_along() -> None:
     assert torch.allclose(block(moved, names[edges])[names], block(x, edges), atol=1e-12)
 
 
-@pytest.mark.parametrize("bins", [1, 2])
-def test_nodes_that_keep_their_noise_take_their_outputs_along(
-    bins: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    global_model, topology = (
-        global_model_of(OrderPolicy(bins=bins, eval_samples=2)),
-        random_topology((12,)),
-    )
-    x, _ = random_rows(topology, dtype=torch.float64)
-    noise = torch.randint(-(2**62), 2**62, (2, 12))
-    names = torch.randperm(12)
-    moved = torch.empty_like(x).index_copy(0, names, x)
-    renamed = replace(topology, edge_index=names[topology.edge_index])
-
-    def mix(rows: Tensor, graphs: Topology, bits: Tensor) -> Tensor:
-        def draw(stream: Tensor, counter: Tensor | int) -> Tensor:
-            drawn = draw_bits(stream, counter)
-            return bits if drawn.shape == bits.shape else drawn
-
-        monkeypatch.setattr(import_module("graphmamba.ordering.permutation"), "draw_bits", draw)
-        return global_model(rows, graphs)
-
-    carried = torch.empty_like(noise).index_copy(1, names, noise)
-    assert torch.allclose(mix(moved, renamed, carried)[names], mix(x, topology, noise), atol=1e-12)
-
-
 def test_evaluation_is_reproducible_and_training_is_not() -> None:
     block = GraphMambaBlock(8, options=EXACT)
     topology = random_topology((20,))
@@ -118,13 +87,6 @@ def test_evaluation_is_reproducible_and_training_is_not() -> None:
     assert not torch.equal(first, second)
     block.eval()
     assert torch.equal(block(*arguments), block(*arguments))
-
-
-def test_one_graph_needs_no_batch_vector() -> None:
-    block = GraphMambaBlock(8, options=EXACT).eval()
-    topology = random_topology((9,))
-    x, _ = random_rows(topology)
-    assert torch.equal(block(x, topology.edge_index), block(x, topology.edge_index, topology.batch))
 
 
 def test_every_column_of_a_policy_is_read() -> None:
@@ -195,17 +157,6 @@ def test_input_norm_is_an_option_with_its_own_parameters() -> None:
     block = GraphMambaBlock(8, input_norm="layer", options=EXACT).eval()
     x, edges = torch.randn(6, 8), path_with_distinct_degrees()
     assert torch.allclose(block(3 * x + 1, edges), block(x, edges), atol=1e-4)
-
-
-@pytest.mark.parametrize("name", PUBLISHED)
-def test_every_published_order_runs_both_ways(name: str) -> None:
-    topology = random_topology()
-    x, _ = random_rows(topology)
-    global_model = GraphMambaGlobal(8, PUBLISHED[name], EXACT)
-    for is_training in (True, False):
-        x.requires_grad_(True)
-        global_model.train(is_training)(x, topology).square().sum().backward()
-        assert torch.isfinite(x.grad).all()
 
 
 X, EDGES = torch.zeros(4, 8), torch.tensor([[0, 1], [1, 0]])
@@ -353,21 +304,6 @@ def test_layers_of_one_stack_drop_different_entries() -> None:
     assert not torch.equal(found, others)
     other.layer = other.global_model.layer = 0
     assert torch.equal(found, other(ROWS, EDGE_ROWS, TOPOLOGY)[0])
-
-
-def test_layers_of_a_backbone_drop_different_entries() -> None:
-    topology = random_topology((40,))
-    x, e = random_rows(topology)
-    seen: list[int] = []
-
-    class Seen(nn.Module):
-        def forward(self, x: Tensor, e: Tensor, topology: Topology) -> tuple[Tensor, Tensor]:
-            seen.append(int(topology.dropout_seed))
-            return x, e
-
-    backbone = Backbone(GivenRows(), [Seen() for _ in range(3)])
-    backbone(Data(x=x, e=e), topology)
-    assert len({*seen, *map(int, backbone.dropout_seeds(topology))}) == 4
 
 
 def test_all_layers_of_exphormer_drop_different_entries() -> None:

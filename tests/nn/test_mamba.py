@@ -6,9 +6,7 @@ import pytest
 import torch
 from torch.nn import functional
 
-from graphmamba.data.batch import Topology
 from graphmamba.nn import MambaBlock, MambaConfig
-from graphmamba.ordering import ABLATIONS, order_nodes
 
 REFERENCE = MambaConfig(backend="reference")
 
@@ -123,15 +121,6 @@ def test_samples_are_averaged() -> None:
     cu_seqlens = torch.tensor([0, 1, 4, 5, 8, 9, 12], dtype=torch.int32)
     together = block(rows, cu_seqlens, joint, samples=3)
     assert torch.allclose(together, torch.stack(passes).mean(dim=0), atol=1e-12)
-
-
-def test_samples_of_an_unchanged_order_give_what_one_gives() -> None:
-    topology = Topology(torch.zeros(2, 0).long(), torch.tensor([0, 0, 1, 1, 1, 1]), 2)
-    block, rows = MambaBlock(8).double(), torch.randn(6, 8, dtype=torch.float64)
-    one, two = (order_nodes(ABLATIONS["none"], topology, samples=samples) for samples in (1, 2))
-    once = block(rows, one.cu_seqlens, one.order)
-    twice = block(rows, two.cu_seqlens, two.order, two.samples)
-    assert torch.allclose(twice, once, atol=1e-12)
 
 
 def test_reverse_is_the_other_way_round() -> None:

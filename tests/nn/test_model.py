@@ -18,7 +18,17 @@ from graphmamba.data.static_size import StaticSize
 from graphmamba.data.store import GraphStore
 from graphmamba.data.transforms.precompute import Precompute, add_columns
 from graphmamba.errors import UserError
-from graphmamba.nn import Attention, Backbone, BigBird, GPSLayer, GraphMambaLayer, Performer
+from graphmamba.nn import (
+    Attention,
+    Backbone,
+    BigBird,
+    GatedGCN,
+    GPSLayer,
+    GraphMambaLayer,
+    Performer,
+    ReverseEdges,
+    VirtualNode,
+)
 from graphmamba.nn.attention import DenseLayout
 from graphmamba.nn.bigbird import BlockPattern
 from graphmamba.nn.config import (
@@ -77,75 +87,110 @@ def across(graphs: Data) -> Tensor:
     return pairs
 
 
+MODELS: dict[str, tuple[str, dict[str, object]]] = {
+    "molecules": ("peptides-func/graph-mamba", {}),
+    "scores": (
+        "mnist",
+        {"model.ordering.score": "eigenvector", "model.ordering.clusters": "tie_breaking"},
+    ),
+    "expanders": ("cifar10/exphormer", {}),
+    "pairs": ("pcqm-contact/graph-mamba", {}),
+}
 REJECTED = {
-    "no x": (without("x"), "graphs.x must be given as node features, got None"),
-    "no edge_index": (without("edge_index"), "graphs.edge_index must be given"),
-    "no edge_attr": (without("edge_attr"), "graphs.edge_attr must be given as edge features"),
+    "no x": ("molecules", without("x"), "graphs.x must be given as node features, got None"),
+    "no edge_attr": ("molecules", without("edge_attr"), "edge_attr must be given as edge features"),
     "no eigenvectors": (
+        "molecules",
         without("laplacian_vectors"),
         "graphs.laplacian_vectors must be given for this model",
     ),
     "too few eigenvectors": (
+        "molecules",
         with_column("laplacian_values", lambda graphs: graphs.laplacian_values[:, :4]),
-        r"columns of graphs.laplacian_values must be at least 10, got 4",
+        "columns of graphs.laplacian_values must be at least 10, got 4",
     ),
     "too few columns": (
+        "molecules",
         with_column("x", lambda graphs: graphs.x[:, :8]),
         r"graphs.x must have shape \[\d+, 9\], got \[\d+, 8\]",
     ),
     "floats for atoms": (
+        "molecules",
         with_column("x", lambda graphs: graphs.x.float()),
         "graphs.x must hold integers, got torch.float32",
     ),
     "too few edge embeddings": (
+        "molecules",
         with_column("edge_attr", lambda graphs: graphs.edge_attr[1:]),
         r"graphs.edge_attr must have shape \[\d+, 3\]",
     ),
     "edges the wrong way": (
+        "molecules",
         with_column("edge_index", lambda graphs: graphs.edge_index.T),
         r"graphs.edge_index must have shape \[2, edges\], got \[\d+, 2\]",
     ),
     "short batch": (
+        "molecules",
         with_column("batch", lambda graphs: graphs.batch[1:]),
         r"graphs.batch must have shape \[\d+\], got \[\d+\]",
     ),
-    "unsorted batch": (
-        with_value("batch", (0,), 1),
-        "batch must be sorted, got 0 after 1 at node 1",
-    ),
-    "too many graphs": (with_value("batch", (-1,), 3), "batch must hold numbers of the 3 graphs"),
-    "other pointers": (
-        with_value("ptr", (1,), 0),
-        "graphs.ptr must hold the first node of each graph of graphs.batch, got other numbers",
-    ),
+    "unsorted batch": ("molecules", with_value("batch", (0,), 1), "batch must be sorted, got 0"),
+    "other pointers": ("molecules", with_value("ptr", (1,), 0), "graphs.ptr must hold the first"),
     "edge to nowhere": (
+        "molecules",
         with_value("edge_index", (0, 0), 99),
         r"edge_index must hold numbers of the \d+ nodes, 0 to \d+, got 99",
     ),
-    "negative node": (with_value("edge_index", (1, 0), -1), "edge_index must .*, got -1"),
     "edge between graphs": (
+        "molecules",
         with_column("edge_index", across),
         r"edge_index must join nodes of the same graph, got an edge from node 0 of graph 0 to "
         r"node \d+ of graph 2 at 0",
     ),
     "unknown atom": (
+        "molecules",
         with_value("x", (2, 1), 5),
         "graphs.x column 1 must be in 0 to 4, got 5 in row 2",
     ),
     "unknown bond": (
+        "molecules",
         with_value("edge_attr", (0, 2), -1),
         "graphs.edge_attr column 2 must be in 0 to 1, got -1 in row 0",
+    ),
+    "no centrality": ("scores", without("centrality"), "graphs.centrality must be given"),
+    "short centrality": (
+        "scores",
+        with_column("centrality", lambda graphs: graphs.centrality[1:]),
+        r"graphs.centrality must have shape \[\d+\], got \[\d+\]",
+    ),
+    "floats for clusters": (
+        "scores",
+        with_column("cluster", lambda graphs: graphs.cluster.float()),
+        "graphs.cluster must hold integers, got torch.float32",
+    ),
+    "expanders between graphs": (
+        "expanders",
+        with_column("expander_index", across),
+        "expander_index must join nodes of the same graph",
+    ),
+    "pairs of two graphs": (
+        "pairs",
+        with_column("edge_label_index", lambda graphs: graphs.ptr[:2, None]),
+        "edge_label_index must join nodes of the same graph, got an edge from node 0 of graph 0",
     ),
 }
 
 
-@pytest.mark.parametrize(("change", "message"), REJECTED.values(), ids=REJECTED)
-def test_bad_batches_are_rejected(
-    model: GraphMamba, graphs: Batch, change: Callable[[Data], None], message: str
-) -> None:
-    change(graphs)
-    with typecheck_off(), pytest.raises(UserError, match=message):
-        model(graphs)
+@pytest.mark.parametrize(("name", "change", "message"), REJECTED.values(), ids=REJECTED)
+def test_bad_batches_are_rejected(name: str, change: Callable[[Data], None], message: str) -> None:
+    config, overrides = MODELS[name]
+    experiment = small_experiment(config, **overrides)
+    with typecheck_off():
+        model = experiment.build().eval()
+        graphs = generated_batch(experiment, model)
+        change(graphs)
+        with pytest.raises(UserError, match=message):
+            model(graphs)
 
 
 @pytest.mark.parametrize("name", ["x", "edge_attr"])
@@ -197,46 +242,25 @@ def laid_out(experiment: Experiment, model: GraphMamba) -> Batch:
     return StaticGather(store).batch(torch.arange(3), StaticSize(3, 64, 192), by_source=True)
 
 
-def without_an_edge(graphs: Data) -> None:
-    graphs.edge_index, graphs.edge_attr = graphs.edge_index[:, 1:], graphs.edge_attr[1:]
-
-
-def with_other_edges(graphs: Data) -> None:
-    graphs.edge_index = graphs.edge_index.flip(1)
-
-
-def with_other_sources(graphs: Data) -> None:
-    graphs.edge_index = graphs.edge_index[[1, 1]]
-
-
 LAYOUT_REJECTED = {
-    "an edge fewer": (
-        without_an_edge,
-        r"graphs.source_order must have shape \[\d+\], got \[\d+\]: .* remove source_order, ",
+    "other edges": (
+        with_column("edge_index", lambda graphs: graphs.edge_index.flip(1)),
+        "must be sorted by target where source_order is given",
     ),
-    "a node fewer": (
-        with_column("target_ptr", lambda graphs: graphs.target_ptr[1:]),
-        r"graphs.target_ptr must have shape \[\d+\], got \[\d+\]: .* GraphStore",
-    ),
-    "floats for places": (
-        with_column("source_order", lambda graphs: graphs.source_order.float()),
-        "graphs.source_order must hold integers, got torch.float32",
-    ),
-    "other edges": (with_other_edges, "must be sorted by target where source_order is given"),
     "other sources": (
-        with_other_sources,
+        with_column("edge_index", lambda graphs: graphs.edge_index[[1, 1]]),
         "graphs.source_order must sort the edges by source.*: if graphs.edge_index was changed",
+    ),
+    "fewer places": (
+        with_column("source_order", lambda graphs: graphs.source_order[1:]),
+        r"graphs.source_order must have shape \[\d+\], got \[\d+\]: .* remove source_order, ",
     ),
     "an edge twice": (
         with_column("source_order", lambda graphs: graphs.source_order * 0),
         "graphs.source_order must hold each edge once",
     ),
     "unknown edge": (with_value("source_order", (0,), 999), "must hold numbers of the .* edges"),
-    "other begins by source": (
-        with_value("source_ptr", (1,), 99),
-        "graphs.source_ptr must hold the first edge of each node, got other numbers: ",
-    ),
-    "other begins by target": (
+    "other begins": (
         with_value("target_ptr", (-1,), 9999),
         "graphs.target_ptr must .*, got other numbers: .* remove source_order, ",
     ),
@@ -251,91 +275,6 @@ def test_pointers_into_other_edges_are_rejected(
     change(laid_out)
     with typecheck_off(), pytest.raises(UserError, match=message):
         model(laid_out)
-
-
-SCORES_REJECTED = {
-    "no centrality": (without("centrality"), "graphs.centrality must be given for this model"),
-    "short centrality": (
-        with_column("centrality", lambda graphs: graphs.centrality[1:]),
-        r"graphs.centrality must have shape \[\d+\], got \[\d+\]",
-    ),
-    "one centrality": (
-        with_column("centrality", lambda graphs: graphs.centrality[:1]),
-        r"graphs.centrality must have shape \[\d+\], got \[1\]",
-    ),
-    "centrality as a table": (
-        with_column("centrality", lambda graphs: graphs.centrality[:, None]),
-        r"graphs.centrality must have shape \[\d+\], got \[\d+, 1\]",
-    ),
-    "integers for centrality": (
-        with_column("centrality", lambda graphs: graphs.centrality.long()),
-        "graphs.centrality must hold floats, got torch.int64",
-    ),
-    "long cluster": (
-        with_column("cluster", lambda graphs: graphs.cluster.repeat(2)),
-        r"graphs.cluster must have shape \[\d+\], got \[\d+\]",
-    ),
-    "one cluster": (
-        with_column("cluster", lambda graphs: graphs.cluster[0]),
-        r"graphs.cluster must have shape \[\d+\], got \[\]",
-    ),
-    "floats for clusters": (
-        with_column("cluster", lambda graphs: graphs.cluster.float()),
-        "graphs.cluster must hold integers, got torch.float32",
-    ),
-}
-
-
-@pytest.mark.parametrize(("change", "message"), SCORES_REJECTED.values(), ids=SCORES_REJECTED)
-def test_bad_scores_of_nodes_are_rejected(change: Callable[[Data], None], message: str) -> None:
-    order = {"model.ordering.score": "eigenvector", "model.ordering.clusters": "tie_breaking"}
-    experiment = small_experiment("mnist", **order)
-    model = experiment.build().eval()
-    graphs = generated_batch(experiment, model)
-    change(graphs)
-    with typecheck_off(), pytest.raises(UserError, match=message):
-        model(graphs)
-
-
-def test_any_whole_numbers_name_clusters() -> None:
-    # noise is drawn by a cluster's number, and would be other noise
-    order = {"model.ordering.clusters": "first", "model.ordering.noise": "none"}
-    experiment = small_experiment("mnist", **order)
-    model = experiment.build().eval()
-    graphs = generated_batch(experiment, model)
-    truth = model(graphs)
-    graphs.cluster = graphs.cluster * 1000 - 77
-    assert torch.equal(model(graphs), truth)
-
-
-@pytest.mark.parametrize(
-    ("make", "message"),
-    [
-        (lambda index: index * 0 + torch.tensor([[0], [1]]) * int(index.max()), "must join nodes"),
-        (lambda index: index.T, r"must have shape \[2, expanders\], got \[\d+, 2\]"),
-        (lambda index: index.double(), "must hold integers, got torch.float64"),
-    ],
-    ids=["between graphs", "the wrong way", "floats"],
-)
-def test_bad_expanders_are_rejected(make: Callable[[Tensor], Tensor], message: str) -> None:
-    experiment = small_experiment("cifar10/exphormer")
-    model = experiment.build().eval()
-    graphs = generated_batch(experiment, model)
-    graphs.expander_index = make(graphs.expander_index)
-    with typecheck_off(), pytest.raises(UserError, match=f"expander_index {message}"):
-        model(graphs)
-
-
-def test_pairs_of_two_graphs_are_rejected() -> None:
-    experiment = small_experiment("pcqm-contact/graph-mamba")
-    model = experiment.build().eval()
-    graphs = generated_batch(experiment, model)
-    graphs.edge_label_index = torch.tensor([[0], [int(graphs.ptr[1])]])
-    reported = (
-        "edge_label_index must join nodes of the same graph, got an edge from node 0 of graph 0"
-    )
-    with pytest.raises(UserError, match=reported):
-        model(graphs)
 
 
 def test_values_are_not_looked_at_where_the_caller_says_so(
@@ -389,22 +328,6 @@ def test_columns_follow_from_the_configuration() -> None:
     assert columns_read(smooth, EncoderConfig()) == Precompute(num_eigenvectors=4)
 
 
-@pytest.mark.parametrize(
-    "order",
-    [
-        {"score": "eigenvector", "noise": "uniform"},
-        {"score": "none", "clusters": "first"},
-        {"score": "random_walk"},
-    ],
-    ids=str,
-)
-def test_orders_find_their_columns(order: dict[str, object]) -> None:
-    overrides = {f"model.ordering.{key}": value for key, value in order.items()}
-    experiment = small_experiment("mnist", **overrides)
-    model = experiment.build()
-    assert model(generated_batch(experiment, model)).shape == (3, 10)
-
-
 def test_a_run_that_cannot_be_leaves_no_folder(tmp_path: Path) -> None:
     graphs: list[Data] = synthetic_graphs(CATALOG["mnist"], 12)
     entries = {"encoder.normalize_inputs": "pascalvoc-sp"}
@@ -443,35 +366,6 @@ def batch_of(topology: Topology) -> Data:
 
 TOPOLOGY = replace(random_topology((9, 4)), seed=None)
 GRAPHS = batch_of(TOPOLOGY)
-
-
-def test_training_passes_differ_and_evaluation_passes_do_not() -> None:
-    backbone = backbone_of(GraphMambaLayer(8), GraphMambaLayer(8, layer=1))
-    assert not torch.equal(backbone(GRAPHS, TOPOLOGY), backbone(GRAPHS, TOPOLOGY))
-    backbone.eval()
-    assert torch.equal(backbone(GRAPHS, TOPOLOGY), backbone(GRAPHS, TOPOLOGY))
-
-
-def test_evaluation_does_not_depend_on_the_batch_size() -> None:
-    backbone = backbone_of(GraphMambaLayer(8)).eval()
-    together = backbone(GRAPHS, TOPOLOGY)
-    is_second = TOPOLOGY.batch == 1
-    inside = TOPOLOGY.edge_index[0] >= 9
-    alone = Topology(
-        TOPOLOGY.edge_index[:, inside] - 9,
-        torch.zeros(4, dtype=torch.int64),
-        1,
-        columns={"graph_key": TOPOLOGY.columns["graph_key"][1:]},
-    )
-    single = backbone(Data(x=GRAPHS.x[is_second], e=GRAPHS.e[inside]), alone)
-    assert torch.allclose(single, together[is_second], atol=1e-5)
-
-
-def test_a_given_seed_comes_first() -> None:
-    backbone = backbone_of(GraphMambaLayer(8))
-    seeded = replace(TOPOLOGY, seed=torch.tensor(5))
-    assert torch.equal(backbone(GRAPHS, seeded), backbone(GRAPHS, seeded))
-    assert int(backbone.noise_seed.passes) == 0
 
 
 def test_a_resumed_run_draws_what_the_first_would_have() -> None:
@@ -520,3 +414,58 @@ def test_layers_of_a_pass_share_what_one_of_them_finds(
     backbone.layers[0](GRAPHS.x, GRAPHS.e, TOPOLOGY)
     backbone.layers[0](GRAPHS.x, GRAPHS.e, TOPOLOGY)
     assert len(found) == 4
+
+
+class AddOne(nn.Module):
+    """In the place of a layer."""
+
+    def forward(self, x: Tensor, e: Tensor, topology: Topology) -> tuple[Tensor, Tensor]:  # noqa: ARG002
+        return x + 1, e
+
+
+def test_a_virtual_node_hears_its_graph_and_is_carried_on() -> None:
+    topology = random_topology((3, 1, 0, 4))
+    x, _ = random_rows(topology, dtype=torch.float64)
+    node = VirtualNode(8).double()
+
+    def rounds(rows: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+        hidden = node.norm(node.fc1(v + rows.sum(0)))
+        new = node.fc2(hidden.relu())
+        return rows + new, new
+
+    first, v = node(x, None, topology)
+    second, _ = node(first, v, topology)
+    for graph in (0, 1, 3):
+        nodes = topology.batch == graph
+        rows, own = rounds(x[nodes], torch.zeros(8, dtype=torch.float64))
+        assert torch.allclose(first[nodes], rows)
+        assert torch.allclose(second[nodes], rounds(rows, own)[0])
+
+
+def test_jumping_knowledge_is_the_mean_over_layers() -> None:
+    topology = random_topology()
+    x, e = random_rows(topology)
+    stack = Backbone(GivenRows(), [AddOne(), AddOne(), AddOne()], has_jumping_knowledge=True)
+    assert torch.allclose(stack(Data(x=x, e=e), topology), x + 2)
+
+
+def test_reverse_edges_carry_messages_backwards() -> None:
+    """One layer on a doubled path: its ends hear what lies behind them, by edges of another row."""
+    topology = replace(random_topology((3,)), edge_index=torch.tensor([[0, 1], [1, 2]]))
+    x, e = random_rows(topology)
+    reverse = ReverseEdges(8)
+    doubled = reverse.both_ways(topology)
+    assert doubled.edge_index.tolist() == [[0, 1, 1, 2], [1, 0, 2, 1]]
+    rows = reverse(e)
+    assert torch.equal(rows[0::2], e)
+    assert torch.allclose(rows[1::2] - rows[0::2], reverse.reverse.expand_as(e), atol=1e-6)
+    layer = GatedGCN(8).eval()
+    out, _ = layer(x, rows, doubled)
+    by_hand = replace(doubled, edge_layout=None)
+    assert torch.equal(out, layer(x, rows, by_hand)[0])
+    other = x.clone()
+    other[2] += 1
+    changed = (layer(other, rows, doubled)[0] != out).any(dim=1).tolist()
+    assert changed == [False, True, True]
+    forward_only = (layer(other, e, topology)[0] != layer(x, e, topology)[0]).any(dim=1)
+    assert forward_only.tolist() == [False, False, True]

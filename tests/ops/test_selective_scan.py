@@ -1,22 +1,18 @@
 """The selective scan: every backend against the reference, in float64 where that is the truth."""
 
-import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import Any, Literal
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from torch import Tensor
 
 from graphmamba.ops import selective_scan
 from graphmamba.ops.backends import Backend
-from graphmamba.ops.selective_scan import cpu, reference
+from graphmamba.ops.selective_scan import cpu
 from graphmamba.ops.selective_scan.reference import Discretization
 from tests.helpers.agreement import (
     Results,
@@ -28,7 +24,7 @@ from tests.helpers.agreement import (
     on_each_device,
     poison_allocations,
 )
-from tests.helpers.processes import needs_triton, run_apart
+from tests.helpers.processes import run_apart
 
 Order = Literal["none", "repeated", "permutation", "samples"]
 NAMES = ("u", "delta", "A", "B", "C", "D", "z", "delta_bias")
@@ -266,18 +262,6 @@ def test_sequences_do_not_leak_into_one_another(
     assert others["y"][ill_slots].isnan().all()
 
 
-@pytest.mark.parametrize("most_steps", [4096, 40])
-def test_neighbours_do_not_change_a_sequence(
-    most_steps: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cpu, "MOST_STEPS", most_steps)
-    both = draw(Case((37, 130))).to(torch.float32)
-    own = both.inputs | {name: both.inputs[name][37:] for name in PER_ROW}
-    together, ours = run(both), run(Call(Case((130,)), own, both.grad[37:], None))
-    for name in ("y", *PER_ROW):
-        assert torch.equal(ours[name], together[name][37:]), name
-
-
 @on_each_device
 @by_order
 def test_repeats_are_bit_equal(order: Order, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,15 +335,6 @@ def test_the_operator_keeps_the_rules_of_pytorch(absent: tuple[str, ...], order:
     torch.library.opcheck(torch.ops.graphmamba.selective_scan_cpu.default, arguments)
 
 
-def test_states_are_kept_only_for_a_gradient() -> None:
-    *arguments, _ = operator_arguments(draw(Case((70, 30))).to(torch.float32))
-    operator = torch.ops.graphmamba.selective_scan_cpu
-    (y, states), (y_alone, none) = operator(*arguments, True), operator(*arguments, False)
-    assert torch.equal(y, y_alone)
-    assert states.shape == cpu.states_shape(100, 48, 5)
-    assert none.shape == cpu.states_shape(0, 48, 5)
-
-
 def test_a_second_derivative_is_rejected() -> None:
     call = draw(Case((5,)))
     leaves = call.leaves()
@@ -428,68 +403,6 @@ def test_the_reference_holds_where_a_state_hardly_decays(a: float) -> None:
         found.append(run(call, "reference"))
     for name, exact in found[0].items():
         torch.testing.assert_close(found[1][name].double(), exact, rtol=1e-4, atol=1e-5)
-
-
-def test_the_series_of_the_reference_is_as_exact_as_float64() -> None:
-    """Just below the bound, where what it leaves out is largest."""
-    ends = torch.tensor([-0.0999999, 0.0999999], dtype=torch.float64)[:, None]
-    one = torch.ones(1, 2, dtype=torch.float64)
-    y = reference.selective_scan(
-        *(one, one, ends, one[:, :1], one[:, :1]),
-        cu_seqlens=torch.tensor([0, 1]),
-        softplus=False,
-        discretization="zoh",
-    )
-    torch.testing.assert_close(y, (ends.expm1() / ends).T, rtol=1e-15, atol=0)
-
-
-# The CPU's partition of the packed axis.
-
-
-@given(lengths=st.lists(st.integers(0, 60), max_size=8), reverse=st.booleans())
-def test_parts_cover_each_sequence_from_its_start_to_its_end(
-    lengths: list[int], reverse: bool
-) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cpu, "MOST_STEPS", 7)
-        patch.setattr(cpu, "GROUP_STEPS", 20)
-        found = cpu.partition(torch.from_numpy(np.cumsum([0, *lengths])), reverse=reverse)
-        assert found.cuts <= cpu.most_cuts(sum(lengths))
-    rows = list(found.table)
-    for start, length in zip(np.cumsum([0, *lengths]), lengths, strict=False):
-        expected = list(range(start, start + length))
-        covered: list[int] = []
-        entered = -1
-        while len(covered) < length:
-            low, high, enters, leaves = rows.pop(0)
-            assert 0 < high - low <= 7
-            assert enters == entered
-            steps = list(range(low, high))
-            covered, entered = covered + (steps[::-1] if reverse else steps), leaves
-        assert entered == -1
-        assert covered == (expected[::-1] if reverse else expected)
-    assert not rows
-    for column in (cpu.ENTERS, cpu.LEAVES):
-        numbers = found.table[:, column]
-        assert numbers[numbers >= 0].tolist() == list(range(found.cuts))
-    assert (found.groups[0], found.groups[-1]) == (0, len(found.table))
-    for first, last in zip(found.groups[:-1], found.groups[1:], strict=True):
-        steps = found.table[first:last, cpu.HIGH] - found.table[first:last, cpu.LOW]
-        assert 0 < steps.sum() < 20 + 7
-
-
-def test_states_that_pass_many_parts_are_rounded_once() -> None:
-    """What shrinks on the way from part to part, and what does not."""
-    cuts, rates = 1000, np.array([[-1.0], [0.0]], np.float32)
-    ends = np.full((cuts, 2, 1), 0.1, np.float32)
-    sums = np.full((cuts, 2, 1), 20.3, np.float32)
-    links = np.stack([np.arange(cuts), np.arange(cuts) - 1], axis=1)
-    found = cpu.carry(ends, sums, rates, links)
-    tenth, decay = np.float64(ends[0, 0, 0]), np.exp(-np.float64(sums[0, 0, 0]))
-    assert found[-1, 1, 0] == np.float32(cuts * tenth)
-    ends[1:, 0] = 0
-    shrunk = cpu.carry(ends, sums, rates, links)[1:4, 0, 0]
-    assert shrunk.tolist() == (tenth * decay ** np.arange(1, 4)).astype(np.float32).tolist()
 
 
 # The Triton kernels. Chunks have 16 steps here, so that a sequence passes one end of a chunk, or
@@ -594,95 +507,3 @@ def test_kernels_are_as_exact_as_for_large_inputs(
     monkeypatch.setattr(triton, "SMALL_STATES", 0)
     monkeypatch.setattr(triton, "SMALL_PARTS", 0)
     assert_right(draw(replace(LARGE[name], reverse=reverse)), "triton", "cuda")
-
-
-@needs_triton
-@pytest.mark.parametrize("backward", [False, True])
-@pytest.mark.parametrize("steps", [1, 40, 20_926, 323_314, 1_000_000, 2_345_678])
-@pytest.mark.parametrize(("inner", "state"), [(1, 1), (96, 16), (200, 64)])
-def test_chunks_are_whole_and_fill_their_waves(
-    steps: int, inner: int, state: int, backward: bool
-) -> None:
-    triton = import_module("graphmamba.ops.selective_scan.triton")
-    plan = triton.partition(steps, inner, state, backward=backward)
-    assert plan.chunk % 16 == plan.chunk % plan.interval == plan.interval % plan.group == 0
-    assert plan.chunks(steps) * plan.chunk >= steps
-    assert plan.width >= inner
-    # a state for each interval, A, and the bits of the starts
-    assert triton.states_shape(steps, inner, state)[0] > -(-steps // plan.interval) + 1
-    if steps >= 1_000_000 and inner == 96:
-        programs = plan.chunks(steps)
-        assert programs / (-(-programs // triton.WAVE) * triton.WAVE) > 0.95
-
-
-# The sums over channels that are written in PTX, followed instruction by instruction.
-
-STATES, CHANNELS = 16, 32
-Values = NDArray[Any]
-LANE = np.arange(CHANNELS)
-OPERATIONS: dict[str, Callable[..., Values]] = {
-    "mov.u32": lambda a: a,
-    "mov.f32": lambda a: a,
-    "mul.f32": lambda a, b: a * b,
-    "add.f32": lambda a, b: a + b,
-    "fma.rn.f32": lambda a, b, c: a * b + c,
-    "and.b32": lambda a, b: a.astype(int) & b.astype(int),
-    "setp.ne.u32": lambda a, b: a != b,
-    "selp.f32": lambda a, b, chosen: np.where(chosen, a, b),
-    "shfl.sync.bfly.b32": lambda a, distance, *_: a[LANE ^ int(distance[0])],
-}
-
-
-def run_warp(ptx: str, tiles: list[Values]) -> Values:
-    """Return the first result of each of 32 threads, whose other operands are tiles by channel."""
-    names = [f"${STATES * (1 + k) + i}" for k in range(len(tiles)) for i in range(STATES)]
-    registers: dict[str, Values] = dict(zip(names, np.concatenate(tiles), strict=True))
-    registers["%laneid"] = LANE
-    for line in ptx.strip().strip("{}").split(";"):
-        if not (found := re.fullmatch(r"\s*([\w.]+) (\$?\w+), (.*)", line)):
-            assert not line.strip() or line.strip().startswith(".reg")
-            continue
-        operation, to, operands = found.groups()
-        registers[to] = OPERATIONS[operation](
-            *(
-                registers[name] if name in registers else np.full(CHANNELS, int(name, 0))
-                for name in operands.split(", ")
-            )
-        )
-    return registers["$0"]
-
-
-@needs_triton
-def test_sums_over_channels_end_in_the_threads_that_store_them() -> None:
-    kernels = import_module("graphmamba.ops.selective_scan.triton_step_kernels")
-    g, h, v, dy = np.random.default_rng(0).normal(size=(4, STATES, CHANNELS))
-    is_upper = LANE >= STATES
-    send = np.where(is_upper, g * v, h * dy)
-    kept, scale = np.where(is_upper, h, g), np.where(is_upper, dy, v)
-    found = run_warp(kernels.HALVING.value, [send, kept, scale])
-    np.testing.assert_allclose(found, np.concatenate([(g * v).sum(1), (h * dy).sum(1)]))
-
-    state = np.arange(STATES)[:, None] ^ (LANE // STATES * 8)[None, :]
-    tiles = [np.take_along_axis(tile, state, axis=0) for tile in (g, v, h, dy)]
-    found = run_warp(kernels.SWAPPED_SUMS.value, tiles)
-    place, is_of_B = LANE % 8 + LANE // STATES * 8, LANE // 8 % 2 == 0
-    wanted = np.where(is_of_B, (g * v).sum(1)[place], (h * dy).sum(1)[place])
-    np.testing.assert_allclose(found, wanted)
-
-
-@needs_triton
-@pytest.mark.parametrize("width", [1, 2, 4])
-@pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16"])
-def test_each_thread_loads_its_half_first(width: int, kind: str) -> None:
-    kernels = import_module("graphmamba.ops.selective_scan.triton_step_kernels")
-    ptx = kernels.swapped_load(width, getattr(import_module("triton.language"), kind))
-    size = 4 if kind == "float32" else 2
-    found = [
-        (int(first) // STATES - 1) * 8 * size + int(offset)
-        for first, offset in re.findall(r"\[\$(\d+)\+(\d+)\]", ptx)
-    ]
-    # The second half lies behind a pointer of its own, here taken to follow the first.
-    assert found == list(range(0, STATES * size, width * size))
-    names = re.findall(r"ld\.global\S* \{?(.*?)\}?, \[", ptx)
-    letter = "$" if kind == "float32" else "x"
-    assert ",".join(names).split(",") == [f"{letter}{i}" for i in range(STATES)]

@@ -27,7 +27,6 @@ from graphmamba.ordering import (
 from graphmamba.ordering.permutation import (
     Request,
     _deviation,
-    _low_frequency,
     node_orders_of,
     out_degree,
     score_key,
@@ -199,15 +198,6 @@ def test_clusters_stay_together_in_changing_order() -> None:
     assert len(seen) == 6
 
 
-def test_clusters_and_nodes_share_no_draws() -> None:
-    topology = with_columns(random_topology((4,)), cluster=torch.tensor([0, 0, 1, 1]))
-    node_order = order_nodes(OrderPolicy(score="none", clusters="first"), topology, samples=400)
-    orders = [nodes_of(node_order, topology, 0, sample)[0] for sample in range(400)]
-    # Whether their cluster is first says nothing about the order of its nodes.
-    alike = [(order[0] < 2) == (order.index(0) < order.index(1)) for order in orders]
-    assert 0.4 < sum(alike) / 400 < 0.6
-
-
 def test_clusters_without_noise_go_by_their_numbers() -> None:
     topology = with_columns(random_topology((4,)), cluster=torch.tensor([7, 5_000_000, 7, -3]))
     node_order = order_nodes(OrderPolicy(score="none", clusters="first", noise="none"), topology)
@@ -290,29 +280,6 @@ def test_along_a_low_frequency_function_neighbours_stay_near_and_orders_differ()
     assert 3 < sum(each.index(0) < each.index(299) for each in begins) < 17
 
 
-def test_unconnected_parts_follow_one_another_on_a_low_frequency_function() -> None:
-    edges = torch.cat([path(20), path(30, start=20)], dim=1)
-    topology = with_spectrum(edges, [50])
-    for layer in range(20):
-        node_order = order_nodes(OrderPolicy(score="spectral"), topology, layer=layer).order
-        changes = ((node_order < 20).int().diff() != 0).sum()
-        assert changes == 1
-
-
-def test_a_low_frequency_function_reads_no_more_eigenvectors_than_it_is_made_of() -> None:
-    many = with_spectrum(path(60), [60], num_eigenvectors=12)
-    vectors, values = many.columns["laplacian_vectors"], many.columns["laplacian_values"]
-    few = with_columns(many, laplacian_vectors=vectors[:, :4], laplacian_values=values[:, :4])
-    orders = [
-        order_nodes(
-            OrderPolicy(score="spectral", num_eigenvectors=count), topology, samples=3
-        ).order
-        for topology, count in ((few, 4), (many, 4), (many, 12))
-    ]
-    assert torch.equal(orders[0], orders[1])
-    assert not torch.equal(orders[1], orders[2])
-
-
 def test_what_all_nodes_have_in_common_costs_a_low_frequency_function_no_digits() -> None:
     # all eigenvalues but the first are large here, and what they add small beside it
     graph = networkx.random_regular_graph(50, 1000, seed=0)
@@ -384,13 +351,6 @@ def test_layers_ordered_together_are_as_alone(policy: OrderPolicy, samples: int)
             assert_same(node_order, order_nodes(policy, topology, samples=samples, layer=layer))
 
 
-@by_name(POLICIES)
-def test_what_is_known_of_a_batch_changes_no_order(policy: OrderPolicy) -> None:
-    topology = random_topology()
-    known = replace(topology, ptr=topology.starts(), edge_layout=topology.lay_out())
-    assert_same(order_nodes(policy, known, samples=2), order_nodes(policy, topology, samples=2))
-
-
 @pytest.mark.parametrize("most", [1, 60, 1 << 22])
 def test_requests_are_met_whatever_their_layers(most: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(permutation, "MOST_TOKENS", most)
@@ -449,16 +409,6 @@ def test_a_backbone_sorts_once_for_all_layers(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr(torch, "sort", lambda *a, **k: (sorts.append(1), sort(*a, **k))[1])
     backbone(Data(x=x, e=e), topology)
     assert len(sorts) == 1
-
-
-def test_waves_are_as_large_as_one_over_the_root_of_their_eigenvalue() -> None:
-    topology = with_spectrum(path(12), [12], num_eigenvectors=6)
-    drawn = _low_frequency(6, topology, torch.arange(4000)[:, None])
-    vectors = topology.columns["laplacian_vectors"].double()
-    values = topology.columns["laplacian_values"][0].double()
-    # what all nodes have in common is taken away, which the first wave alone has
-    sizes = (drawn @ vectors)[:, 1:].std(dim=0) * values[1:].sqrt()
-    torch.testing.assert_close(sizes, torch.ones(5).double(), rtol=0.06, atol=0.0)
 
 
 def test_clusters_go_before_the_score() -> None:

@@ -15,6 +15,7 @@ from torch_geometric.data import Data
 from graphmamba.data.batch import column
 from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY, Features
 from graphmamba.errors import UserError
+from graphmamba.nn.base import Edges, Nodes
 from graphmamba.nn.config import (
     EncoderConfig,
     LaplacianConfig,
@@ -29,10 +30,10 @@ from graphmamba.ops.random import draw_signs
 class Encoded:
     """What the layers start from."""
 
-    x: Float[Tensor, "nodes channels"]
-    e: Float[Tensor, "edges channels"] | None
+    x: Nodes
+    e: Edges | None
     """Edge embeddings; none where no layer reads them."""
-    gate: Float[Tensor, "nodes channels"] | None
+    gate: Nodes | None
     """Positions for the gates of GatedGCN; none where they are not asked for."""
 
 
@@ -106,7 +107,7 @@ class Concat(nn.Module):
         super().__init__()
         self.parts = nn.ModuleList(parts)
 
-    def forward(self, graphs: Data) -> Float[Tensor, "nodes channels"]:
+    def forward(self, graphs: Data) -> Nodes:
         """Run every part on the same batch."""
         return torch.cat([part(graphs) for part in self.parts], dim=-1)
 
@@ -160,7 +161,7 @@ class DummyEdges(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(1, channels))
 
-    def forward(self, graphs: Data) -> Float[Tensor, "edges channels"]:
+    def forward(self, graphs: Data) -> Edges:
         """Repeat the vector."""
         return self.weight.repeat(graphs.edge_index.shape[1], 1)
 
@@ -173,9 +174,7 @@ class PreLayer(nn.Module):
         self.linear = nn.Linear(channels, channels, bias=False)
         self.norm = BatchNorm(channels)
 
-    def forward(
-        self, x: Float[Tensor, "nodes channels"], count: Int[Tensor, ""] | None = None
-    ) -> Float[Tensor, "nodes channels"]:
+    def forward(self, x: Nodes, count: Int[Tensor, ""] | None = None) -> Nodes:
         """Transform every node by itself; those after the first `count` are padding."""
         return normalize(relu(self.norm(self.linear(x), count)), dim=-1)
 
@@ -329,7 +328,7 @@ class RandomWalkEncoder(nn.Module):
             else relu_mlp(config.walk_length, config.channels, config.layers)
         )
 
-    def forward(self, graphs: Data) -> Float[Tensor, "nodes channels"]:
+    def forward(self, graphs: Data) -> Nodes:
         """Encode every node of the batch."""
         returns = graphs.random_walk[:, : self.walk_length]
         return self.network(self.norm(returns, column(graphs, "num_real_nodes")))
@@ -357,7 +356,7 @@ class LaplacianEncoder(nn.Module):
         self.register_buffer("flips", torch.randint(2**31, ()))
         self.register_buffer("places", torch.arange(config.num_eigenvectors), persistent=False)
 
-    def forward(self, graphs: Data) -> Float[Tensor, "nodes channels"]:
+    def forward(self, graphs: Data) -> Nodes:
         """Encode every node of the batch."""
         vectors = graphs.laplacian_vectors[:, : self.num_eigenvectors]
         values = graphs.laplacian_values[:, : self.num_eigenvectors]
@@ -381,7 +380,7 @@ class DeepSet(nn.Module):
         self,
         pairs: Float[Tensor, "nodes eigenvectors 2"],
         is_missing: Bool[Tensor, "nodes eigenvectors"],
-    ) -> Float[Tensor, "nodes channels"]:
+    ) -> Nodes:
         """Sum over the eigenvectors that exist."""
         return self.mlp(pairs).masked_fill(is_missing[:, :, None], 0.0).sum(dim=1)
 
@@ -399,7 +398,7 @@ class SetTransformer(nn.Module):
         self,
         pairs: Float[Tensor, "nodes eigenvectors 2"],
         is_missing: Bool[Tensor, "nodes eigenvectors"],
-    ) -> Float[Tensor, "nodes channels"]:
+    ) -> Nodes:
         """Attend to the eigenvectors that exist and sum them."""
         # a node without any frequency would have a softmax over nothing
         is_hidden = is_missing & ~is_missing.all(dim=1, keepdim=True)
@@ -426,7 +425,7 @@ class GateEncoder(nn.Module):
         self.num_eigenvectors = num_eigenvectors
         self.linear = nn.Linear(num_eigenvectors, channels)
 
-    def forward(self, graphs: Data) -> Float[Tensor, "nodes channels"]:
+    def forward(self, graphs: Data) -> Nodes:
         """Project the eigenvectors, missing ones as zeros."""
         vectors = graphs.laplacian_vectors[:, : self.num_eigenvectors]
         return self.linear(vectors.masked_fill(torch.isnan(vectors), 0.0))

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from graphmamba.checks import check_divides, check_least
 from graphmamba.data.batch import Topology
 from graphmamba.errors import UserError
-from graphmamba.nn.base import required_edges
+from graphmamba.nn.base import Edges, Nodes, required_edges
 from graphmamba.nn.gated_gcn import GatedGCN
 from graphmamba.nn.gps import GPSLayer
 from graphmamba.nn.norm import NormName, number_dropouts
@@ -119,12 +119,7 @@ class ExphormerStack(nn.Module):
         )
         number_dropouts(self)
 
-    def forward(
-        self,
-        x: Float[Tensor, "nodes channels"],
-        e: Float[Tensor, "edges channels"] | None,
-        topology: Topology,
-    ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
+    def forward(self, x: Nodes, e: Edges | None, topology: Topology) -> tuple[Nodes, Edges | None]:
         """Run all layers."""
         edges = self._wire(required_edges(e, "Exphormer"), topology)
         virtual = self.virtual.repeat_interleave(topology.num_graphs, dim=0)
@@ -137,7 +132,7 @@ class ExphormerStack(nn.Module):
             x, e = layer(x, e, reading, mixed)
         return x, e
 
-    def _wire(self, e: Float[Tensor, "edges channels"], topology: Topology) -> AttentionEdges:
+    def _wire(self, e: Edges, topology: Topology) -> AttentionEdges:
         """Join real edges, expander edges and those of the virtual nodes."""
         index, kind = [topology.edge_index], []
         if self.has_expander:

@@ -12,7 +12,7 @@ from torch.nn.functional import linear
 from graphmamba.checks import check_choice, check_is, check_least, check_types
 from graphmamba.data.batch import Topology, count_up_to
 from graphmamba.errors import UserError
-from graphmamba.nn.base import GlobalModel
+from graphmamba.nn.base import GlobalModel, Nodes
 from graphmamba.ops import causal_conv1d, selective_scan
 from graphmamba.ops.backends import Backend
 from graphmamba.ops.checks import MOST_TAPS, check_float_type, check_membership, check_rows
@@ -157,12 +157,12 @@ class MambaBlock(SelectivePath):
 
     def forward(
         self,
-        x: Float[Tensor, "nodes channels"],
+        x: Nodes,
         cu_seqlens: Int[Tensor, " boundaries"],
         order: Int[Tensor, " tokens"] | None = None,
         samples: int = 1,
         check: bool | None = None,
-    ) -> Float[Tensor, "nodes channels"]:
+    ) -> Nodes:
         """Run all sequences of all samples in one scan and average the samples.
 
         Args:
@@ -216,9 +216,7 @@ class GraphMambaGlobal(GlobalModel):
         self.norm = nn.LayerNorm(channels) if input_norm == "layer" else nn.Identity()
         self.mamba = MambaBlock(channels, options, self.policy.direction)
 
-    def forward(
-        self, x: Float[Tensor, "nodes channels"], topology: Topology
-    ) -> Float[Tensor, "nodes channels"]:
+    def forward(self, x: Nodes, topology: Topology) -> Nodes:
         """Return what each node takes from those before it."""
         found = topology.node_order
         if found is None:

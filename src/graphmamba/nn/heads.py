@@ -15,6 +15,7 @@ from graphmamba.data.batch import Topology
 from graphmamba.data.catalog import Task
 from graphmamba.data.tables import DESCRIPTORS
 from graphmamba.errors import UserError
+from graphmamba.nn.base import Nodes
 from graphmamba.nn.encoders import LARGEST_INPUT, Standardize, Statistics
 from graphmamba.nn.norm import Dropout, number_dropouts
 from graphmamba.ops.segments import max_segments, sum_segments
@@ -153,9 +154,7 @@ class GraphHead(nn.Module):
             self.choice = Dropout(0.5)
             number_dropouts(self)
 
-    def forward(
-        self, x: Float[Tensor, "nodes channels"], topology: Topology
-    ) -> Float[Tensor, "graphs outputs"]:
+    def forward(self, x: Nodes, topology: Topology) -> Float[Tensor, "graphs outputs"]:
         """Predict one row per graph."""
         batch, ptr, seed = topology.batch, topology.starts(), topology.dropout_seed
         size = ptr.diff().clamp_min(1)[:, None]  # [graphs, 1]; one without nodes gets zeros
@@ -185,15 +184,11 @@ class NodeHead(nn.Module):
         outputs = channels if task.level == "link" else task.outputs
         self.mlp = Mlp(channels, outputs, config)
 
-    def forward(
-        self, x: Float[Tensor, "nodes channels"], topology: Topology
-    ) -> Float[Tensor, "nodes outputs"]:
+    def forward(self, x: Nodes, topology: Topology) -> Float[Tensor, "nodes outputs"]:
         """Predict one row per node."""
         return self.mlp(x, topology.dropout_seed)
 
 
-def pair_scores(
-    embeddings: Float[Tensor, "nodes channels"], pairs: Int[Tensor, "2 pairs"]
-) -> Float[Tensor, " pairs"]:
+def pair_scores(embeddings: Nodes, pairs: Int[Tensor, "2 pairs"]) -> Float[Tensor, " pairs"]:
     """Inner product of the two embeddings of each pair."""
     return torch.linalg.vecdot(embeddings[pairs[0]], embeddings[pairs[1]])

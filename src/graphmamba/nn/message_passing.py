@@ -1,12 +1,11 @@
 """Message passing beside GatedGCN: GCN, GCN+, GINE and GIN, GraphSAGE."""
 
 import torch
-from jaxtyping import Float
-from torch import Tensor, nn
+from torch import nn
 from torch.nn.functional import relu
 
 from graphmamba.data.batch import Topology
-from graphmamba.nn.base import LocalModel, required_edges
+from graphmamba.nn.base import Edges, LocalModel, Nodes, required_edges
 from graphmamba.nn.norm import Dropout
 from graphmamba.ops.activation import Activation, activation_function
 from graphmamba.ops.neighbor_sum import sum_neighbors
@@ -34,12 +33,7 @@ class GCN(LocalModel):
         if has_bias:
             nn.init.zeros_(self.linear.bias)
 
-    def forward(
-        self,
-        x: Float[Tensor, "nodes channels"],
-        e: Float[Tensor, "edges channels"] | None,
-        topology: Topology,
-    ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
+    def forward(self, x: Nodes, e: Edges | None, topology: Topology) -> tuple[Nodes, Edges | None]:
         """Average over neighbours."""
         source, target = topology.edge_index
         is_real = (source != target).to(x.dtype)[:, None]  # [edges, 1]
@@ -69,12 +63,7 @@ class GCNE(LocalModel):
         self.linear = nn.Linear(channels, channels, bias=False)
         self.bias = nn.Parameter(torch.zeros(channels))
 
-    def forward(
-        self,
-        x: Float[Tensor, "nodes channels"],
-        e: Float[Tensor, "edges channels"] | None,
-        topology: Topology,
-    ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
+    def forward(self, x: Nodes, e: Edges | None, topology: Topology) -> tuple[Nodes, Edges | None]:
         """Add up the neighbours; edge embeddings are passed on as they are."""
         e = required_edges(e, "GCNE")
         layout = topology.lay_out()
@@ -111,12 +100,7 @@ class GINE(LocalModel):
         self.first = nn.Linear(channels, channels)
         self.second = nn.Linear(channels, channels)
 
-    def forward(
-        self,
-        x: Float[Tensor, "nodes channels"],
-        e: Float[Tensor, "edges channels"] | None,
-        topology: Topology,
-    ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
+    def forward(self, x: Nodes, e: Edges | None, topology: Topology) -> tuple[Nodes, Edges | None]:
         """Add up the neighbours; edge embeddings are passed on as they are."""
         layout = topology.lay_out()
         message = take_sources(x, layout)
@@ -148,12 +132,7 @@ class SAGE(LocalModel):
         self.own = nn.Linear(channels, channels)
         self.neighbors = nn.Linear(channels, channels, bias=False)
 
-    def forward(
-        self,
-        x: Float[Tensor, "nodes channels"],
-        e: Float[Tensor, "edges channels"] | None,
-        topology: Topology,
-    ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
+    def forward(self, x: Nodes, e: Edges | None, topology: Topology) -> tuple[Nodes, Edges | None]:
         """Average over neighbours."""
         layout = topology.lay_out()
         degree = layout.target_ptr.diff().clamp_min(1)[:, None]  # [nodes, 1]
@@ -161,9 +140,7 @@ class SAGE(LocalModel):
         return torch.addmm(self.own(x), mean, self.neighbors.weight.T), e
 
 
-def center_sums(
-    sums: Float[Tensor, "nodes channels"], topology: Topology
-) -> Float[Tensor, "nodes channels"]:
+def center_sums(sums: Nodes, topology: Topology) -> Nodes:
     r"""Subtract from each sum over neighbours what the degree alone lets expect.
 
     .. math::

@@ -17,7 +17,7 @@ from graphmamba.data.tables import DESCRIPTORS, LINKS
 from graphmamba.data.transforms.precompute import Precompute
 from graphmamba.errors import UserError
 from graphmamba.nn.attention import Attention
-from graphmamba.nn.base import GlobalModel, LocalModel, required_edges
+from graphmamba.nn.base import Edges, GlobalModel, LocalModel, Nodes, required_edges
 from graphmamba.nn.bigbird import BigBird
 from graphmamba.nn.config import (
     MEASURED,
@@ -189,7 +189,7 @@ class ReverseEdges(nn.Module):
             num_real_edges=None if real is None else 2 * real,
         )
 
-    def forward(self, e: Float[Tensor, "edges channels"]) -> Float[Tensor, "twice_edges channels"]:
+    def forward(self, e: Edges) -> Float[Tensor, "twice_edges channels"]:
         """Return a row for each edge and its twin."""
         return torch.stack([e, e + self.reverse], dim=1).flatten(0, 1)
 
@@ -215,10 +215,10 @@ class VirtualNode(nn.Module):
 
     def forward(
         self,
-        x: Float[Tensor, "nodes channels"],
+        x: Nodes,
         v: Float[Tensor, "graphs channels"] | None,
         topology: Topology,
-    ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "graphs channels"]]:
+    ) -> tuple[Nodes, Float[Tensor, "graphs channels"]]:
         """Return new node embeddings and the row of each graph; `v` is None before the first."""
         ptr, batch = topology.starts(), topology.batch
         total = sum_segments(x, batch, ptr)
@@ -258,7 +258,7 @@ class Backbone(nn.Module):
         self.noise_seed = NoiseSeed(seed)
         self._reads_layout = any(isinstance(part, LocalModel) for part in self.layers.modules())
 
-    def forward(self, graphs: Data, topology: Topology) -> Float[Tensor, "nodes channels"]:
+    def forward(self, graphs: Data, topology: Topology) -> Nodes:
         """Encode the batch and run it through all layers.
 
         One seed serves the whole pass: drawn here, outside of the layers, it stays the same when
@@ -311,49 +311,36 @@ class Backbone(nn.Module):
 
 
 LOCAL_MODELS: dict[LocalModelName, Callable[[ModelConfig, bool], LocalModel | None]] = {
-    "gatedgcn": lambda config, has_gate: GatedGCN(
-        config.channels,
-        dropout=config.dropout,
-        activation=config.activation,
-        has_stable_gate=has_gate,
-        is_centered=config.centered_sums,
+    "gatedgcn": lambda c, has_gate: GatedGCN(
+        c.channels, dropout=c.dropout, activation=c.activation, has_stable_gate=has_gate,
+        is_centered=c.centered_sums,
     ),
-    "gcn": lambda config, _: GCN(config.channels, has_bias=config.residual.has_bias),
-    "gcne": lambda config, _: GCNE(config.channels, is_centered=config.centered_sums),
-    "gine": lambda config, _: GINE(
-        config.channels,
-        activation=config.activation,
-        dropout=config.dropout,
-        is_centered=config.centered_sums,
+    "gcn": lambda c, _: GCN(c.channels, has_bias=c.residual.has_bias),
+    "gcne": lambda c, _: GCNE(c.channels, is_centered=c.centered_sums),
+    "gine": lambda c, _: GINE(
+        c.channels, activation=c.activation, dropout=c.dropout, is_centered=c.centered_sums
     ),
-    "gin": lambda config, _: GINE(
-        config.channels,
-        activation=config.activation,
-        dropout=config.dropout,
-        reads_edges=False,
-        is_centered=config.centered_sums,
+    "gin": lambda c, _: GINE(
+        c.channels, activation=c.activation, dropout=c.dropout, reads_edges=False,
+        is_centered=c.centered_sums,
     ),
-    "sage": lambda config, _: SAGE(config.channels),
-    "none": lambda _config, _has_gate: None,
-}
+    "sage": lambda c, _: SAGE(c.channels),
+    "none": lambda _c, _has_gate: None,
+}  # fmt: skip
 GLOBAL_MODELS: dict[GlobalModelName, Callable[[ModelConfig, int], GlobalModel | None]] = {
-    "none": lambda _config, _layer: None,
-    "mamba": lambda config, layer: GraphMambaGlobal(
-        config.channels, config.ordering, config.mamba, config.input_norm, layer
+    "mamba": lambda c, layer: GraphMambaGlobal(
+        c.channels, c.ordering, c.mamba, c.input_norm, layer
     ),
-    "transformer": lambda config, _: Attention(
-        config.channels, config.attention.heads, dropout=config.attention.dropout
+    "transformer": lambda c, _: Attention(
+        c.channels, c.attention.heads, dropout=c.attention.dropout
     ),
-    "performer": lambda config, _: Performer(
-        config.channels,
-        config.attention.heads,
-        dropout=config.attention.dropout,
-        head_width=config.attention.head_width,
+    "performer": lambda c, _: Performer(
+        c.channels, c.attention.heads, dropout=c.attention.dropout,
+        head_width=c.attention.head_width,
     ),
-    "bigbird": lambda config, _: BigBird(
-        config.channels, config.attention.heads, dropout=config.dropout
-    ),
-}
+    "bigbird": lambda c, _: BigBird(c.channels, c.attention.heads, dropout=c.dropout),
+    "none": lambda _c, _layer: None,
+}  # fmt: skip
 
 
 def build_layers(config: ModelConfig, has_stable_gate: bool = False) -> list[nn.Module]:

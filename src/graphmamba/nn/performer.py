@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from graphmamba.checks import check_divides, check_least
 from graphmamba.data.batch import Topology
 from graphmamba.nn.attention import DenseLayout
-from graphmamba.nn.base import GlobalModel
+from graphmamba.nn.base import GlobalModel, Nodes
 from graphmamba.nn.norm import Dropout
 
 EPSILON = 1e-4
@@ -61,9 +61,7 @@ class Performer(GlobalModel):
         self.out_proj = nn.Linear(heads * head_width, channels)
         self.register_buffer("projection", orthogonal_features(features, head_width))
 
-    def forward(
-        self, x: Float[Tensor, "nodes channels"], topology: Topology
-    ) -> Float[Tensor, "nodes channels"]:
+    def forward(self, x: Nodes, topology: Topology) -> Nodes:
         """Let every node attend to all nodes of its graph."""
         layout = DenseLayout.of(topology)
         rows = self.in_proj(x).unflatten(-1, (3, self.heads, -1))
