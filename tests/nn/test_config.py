@@ -61,6 +61,7 @@ REJECTED: list[tuple[Callable[..., object], dict[str, Any], str]] = [
     (OrderPolicy, {"score": "none", "noise": "normal"}, "noise must be .* got 'normal'"),
     (OrderPolicy, {"score": "spectral", "noise": "none"}, "noise must be .* got 'none'"),
     (GraphMambaBlock, {"channels": 1.5}, "channels must be int, got 1.5"),
+    (GraphMambaBlock, {"channels": 0}, f"channels {LEAST} 1, got 0"),
     (GraphMambaBlock, {"channels": 8, "input_norm": "rms"}, "input_norm must be one of"),
     (GraphMambaBlock, {"channels": 8, "options": "x"}, "options must be MambaConfig, got 'x'"),
     (GraphMambaBlock, {"channels": 8, "policy": "x"}, "policy must be OrderPolicy, got 'x'"),

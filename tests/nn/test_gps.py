@@ -13,11 +13,8 @@ from graphmamba.nn import (
     Attention,
     GatedGCN,
     GPSLayer,
-    GraphMambaGlobal,
     ResidualLayer,
 )
-from graphmamba.nn.config import ModelConfig, ResidualConfig
-from graphmamba.nn.model import build_layers
 from graphmamba.nn.norm import GraphLayerNorm
 from tests.helpers.graphs import random_rows, random_topology
 
@@ -107,29 +104,3 @@ def test_plain_layers_are_their_formula(has_global_model: bool, has_residual: bo
     expected = functional.gelu(rows) + (x if has_residual else 0)
     assert torch.allclose(out, expected, atol=1e-6)
     assert torch.equal(edges, e)
-
-
-def test_dropout_takes_whole_entries_in_training_only() -> None:
-    topology = random_topology((40,))
-    x, e = random_rows(topology)
-    layer = ResidualLayer(
-        8, GCNE(8), dropout=0.5, norm="batch", global_model=Attention(8, 2), has_residual=False
-    )
-    torch.manual_seed(0)
-    dropped = layer(x, e, topology)[0]
-    layer.dropout.rate = 0.0
-    whole = layer(x, e, topology)[0]
-    is_left = dropped != 0
-    assert torch.allclose(dropped[is_left], 2 * whole[is_left], atol=1e-6)
-    assert 0 < is_left.sum() < (whole != 0).sum()
-
-
-def test_a_plain_stack_has_global_models_that_node_order_anew() -> None:
-    config = ModelConfig(
-        8, 2, local_model="gcne", layer="residual", residual=ResidualConfig(norm="batch")
-    )
-    layers = build_layers(config)
-    assert all(isinstance(layer, ResidualLayer) for layer in layers)
-    global_models = [layer.global_model for layer in layers]
-    assert all(isinstance(global_model, GraphMambaGlobal) for global_model in global_models)
-    assert [global_model.layer for global_model in global_models] == [0, 1]

@@ -193,14 +193,10 @@ def test_bad_input_is_rejected_by_the_public_function(
 @pytest.mark.parametrize(
     ("columns", "message"),
     [
-        ({"graph_key": torch.arange(1)}, r"graph_key must have shape \[2\], got \[1\]"),
         ({"graph_key": torch.arange(3)}, r"graph_key must have shape \[2\], got \[3\]"),
-        ({"graph_key": torch.arange(2), "num_graphs": 3}, r"graph_key must .* \[3\], got \[2\]"),
         ({"graph_key": torch.rand(2)}, "graph_key must hold integers, got torch.float32"),
-        ({"centrality": torch.rand(1)}, r"centrality must have shape \[4\], got \[1\]"),
         ({"centrality": torch.rand(4, 1)}, r"centrality must have shape \[4\], got \[4, 1\]"),
         ({"random_walk": torch.rand(4)}, r"random_walk must .* \[4, steps\], got \[4\]"),
-        ({"cluster": torch.arange(1)}, r"cluster must have shape \[4\], got \[1\]"),
         ({"cluster": torch.rand(4)}, "cluster must hold integers, got torch.float32"),
         ({"num_graphs": 2.0}, "num_graphs must be int, got 2.0"),
     ],

@@ -2,8 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import replace
-from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -12,7 +10,6 @@ from torch.utils.checkpoint import checkpoint
 from torch_geometric.data import Batch, Data
 
 from graphmamba.data.batch import Topology
-from graphmamba.data.catalog import CATALOG
 from graphmamba.data.static_batch import StaticGather
 from graphmamba.data.static_size import StaticSize
 from graphmamba.data.store import GraphStore
@@ -29,8 +26,6 @@ from graphmamba.nn import (
     ReverseEdges,
     VirtualNode,
 )
-from graphmamba.nn.attention import DenseLayout
-from graphmamba.nn.bigbird import BlockPattern
 from graphmamba.nn.config import (
     AttentionConfig,
     EncoderConfig,
@@ -41,9 +36,7 @@ from graphmamba.nn.config import (
 from graphmamba.nn.encoders import Encoded
 from graphmamba.nn.model import GraphMamba, columns_read
 from graphmamba.ordering.policy import OrderPolicy
-from graphmamba.training.experiment import Experiment, load_experiment
-from graphmamba.training.fit import fit
-from graphmamba.training.graphs import take_graphs
+from graphmamba.training.experiment import Experiment
 from tests.helpers.experiments import generated_batch, small_experiment
 from tests.helpers.graphs import random_rows, random_topology
 from tests.helpers.synthetic import synthetic_graphs
@@ -328,15 +321,6 @@ def test_columns_follow_from_the_configuration() -> None:
     assert columns_read(smooth, EncoderConfig()) == Precompute(num_eigenvectors=4)
 
 
-def test_a_run_that_cannot_be_leaves_no_folder(tmp_path: Path) -> None:
-    graphs: list[Data] = synthetic_graphs(CATALOG["mnist"], 12)
-    entries = {"encoder.normalize_inputs": "pascalvoc-sp"}
-    taken = take_graphs(graphs, load_experiment("pattern/default", entries))
-    with pytest.raises(UserError, match="normalize_inputs must be 'none'"):
-        fit(*taken, run_dir=tmp_path / "run")
-    assert not (tmp_path / "run").exists()
-
-
 class GivenRows(nn.Module):
     """An encoder whose rows are already there."""
 
@@ -396,24 +380,6 @@ def test_what_layers_share_is_what_each_would_find() -> None:
     for layer in layers:
         x, e = layer(x, e, TOPOLOGY)
     assert torch.equal(backbone_of(*layers)(GRAPHS, TOPOLOGY), x)
-
-
-@pytest.mark.parametrize(
-    ("kind", "build"),
-    [(DenseLayout, Attention), (DenseLayout, Performer), (BlockPattern, BigBird)],
-)
-def test_layers_of_a_pass_share_what_one_of_them_finds(
-    kind: Any, build: type[nn.Module], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    found, find = [], kind._found
-    monkeypatch.setattr(kind, "_found", lambda *asked: (found.append(1), find(*asked))[1])
-    backbone = backbone_of(*(GPSLayer(8, None, build(8, 2)) for _ in range(3)))
-    for passes in (1, 2):
-        backbone(GRAPHS, TOPOLOGY)
-        assert len(found) == passes
-    backbone.layers[0](GRAPHS.x, GRAPHS.e, TOPOLOGY)
-    backbone.layers[0](GRAPHS.x, GRAPHS.e, TOPOLOGY)
-    assert len(found) == 4
 
 
 class AddOne(nn.Module):

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any
 
 import pytest
 import torch
@@ -11,26 +11,29 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from graphmamba.ops import selective_scan
-from graphmamba.ops.backends import Backend
 from graphmamba.ops.selective_scan import cpu
 from graphmamba.ops.selective_scan.reference import Discretization
 from tests.helpers.agreement import (
-    Results,
-    assert_as_exact,
     assert_bit_equal,
-    assert_bits_ignore_threads,
     in_both_directions,
     max_error,
     on_each_device,
     poison_allocations,
 )
 from tests.helpers.processes import run_apart
+from tests.helpers.sequences import (
+    ORDERS,
+    Call,
+    Order,
+    assert_right,
+    boundaries_of,
+    draw_order,
+    run,
+)
 
-Order = Literal["none", "repeated", "permutation", "samples"]
-NAMES = ("u", "delta", "A", "B", "C", "D", "z", "delta_bias")
 PER_ROW = ("u", "delta", "B", "C", "z")
 PARAMETERS = ("A", "D", "delta_bias")
-by_order = pytest.mark.parametrize("order", ["none", "repeated", "permutation", "samples"])
+by_order = pytest.mark.parametrize("order", ORDERS)
 
 
 @dataclass(frozen=True)
@@ -47,46 +50,6 @@ class Case:
     reverse: bool = False
     log_A: bool = False  # noqa: N815
 
-    @property
-    def steps(self) -> int:
-        return sum(self.lengths)
-
-    @property
-    def cu_seqlens(self) -> Tensor:
-        return torch.tensor([0, *self.lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
-
-
-@dataclass(frozen=True)
-class Call:
-    """A case with its numbers: the inputs, the gradient of the output, and the order."""
-
-    case: Case
-    inputs: dict[str, Tensor | None]
-    grad: Tensor
-    order: Tensor | None
-
-    def to(self, dtype: torch.dtype) -> "Call":
-        inputs = {name: None if x is None else x.to(dtype) for name, x in self.inputs.items()}
-        return replace(self, inputs=inputs, grad=self.grad.to(dtype))
-
-    def leaves(self, device: str = "cpu") -> dict[str, Tensor | None]:
-        return {
-            name: None if x is None else x.detach().to(device, copy=True).requires_grad_()
-            for name, x in self.inputs.items()
-        }
-
-    def settings(self, device: str = "cpu") -> dict[str, Any]:
-        case = self.case
-        return {
-            "cu_seqlens": case.cu_seqlens.to(device),
-            "order": None if self.order is None else self.order.to(device),
-            "scatter": case.order in {"permutation", "samples"},
-            "softplus": case.softplus,
-            "discretization": case.discretization,
-            "reverse": case.reverse,
-            "log_A": case.log_A,
-        }
-
 
 def draw(case: Case, seed: int = 0) -> Call:
     """Numbers of the order of one, for which the rule's 1e-6 is meant."""
@@ -95,7 +58,7 @@ def draw(case: Case, seed: int = 0) -> Call:
     def normal(*shape: int) -> Tensor:
         return 0.5 * torch.randn(shape, generator=generator).double()
 
-    inner, state, steps = case.inner, case.state, case.steps
+    inner, state, steps = case.inner, case.state, sum(case.lengths)
     rows = steps // 3 if case.order == "samples" else steps
     A = -(0.5 + torch.rand((inner, state), generator=generator) * state).double()
     inputs = {
@@ -108,38 +71,20 @@ def draw(case: Case, seed: int = 0) -> Call:
         "z": normal(rows, inner),
         "delta_bias": normal(inner) if case.softplus else 0.2 * normal(inner).abs(),
     }
-    order = None
-    if case.order == "repeated":
-        order = torch.randint(rows, (steps,), generator=generator)
-    elif case.order != "none":
-        order = torch.randperm(steps, generator=generator)
-        order = order.int() if case.order == "permutation" else order
+    order = draw_order(case.order, steps, rows, generator)
     # Rounded here, so that the truth starts from the same numbers as what it judges.
     exact = {
         name: None if name in case.absent else x.float().double() for name, x in inputs.items()
     }
-    return Call(case, exact, normal(steps, inner), order)
-
-
-def run(call: Call, backend: Backend = "auto", device: str = "cpu") -> Results:
-    """Output and gradients."""
-    leaves = call.leaves(device)
-    y = selective_scan(**leaves, **call.settings(device), backend=backend, check=True)
-    y.backward(call.grad.to(y))
-    found = {"y": y.detach()}
-    for name, x in leaves.items():
-        if x is not None:
-            found[name] = torch.zeros_like(x) if x.grad is None else x.grad
-    return {name: value.cpu() for name, value in found.items()}
-
-
-def assert_right(call: Call, backend: Backend = "auto", device: str = "cpu") -> None:
-    single, truth = call.to(torch.float32), run(call, "reference")
-    assert_as_exact(run(single, backend, device), run(single, "reference"), truth)
-    if backend != "triton" and device == "cpu":
-        for name, value in run(call).items():
-            largest = max(1, float(truth[name].abs().max())) if truth[name].numel() else 1
-            assert max_error(value, truth[name]) <= 1e-10 * largest, name
+    flags = {
+        "scatter": case.order in {"permutation", "samples"},
+        "softplus": case.softplus,
+        "discretization": case.discretization,
+        "reverse": case.reverse,
+        "log_A": case.log_A,
+    }
+    grad = normal(steps, inner)
+    return Call(selective_scan, exact, boundaries_of(case.lengths), order, flags, grad)
 
 
 CASES = {
@@ -239,53 +184,6 @@ def test_the_scan_is_causal(reverse: bool, device: str) -> None:
 
 
 @on_each_device
-@in_both_directions
-@pytest.mark.parametrize(("order", "most_steps"), [("none", 40), ("permutation", 4096)])
-def test_sequences_do_not_leak_into_one_another(
-    order: Order, most_steps: int, reverse: bool, device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cpu, "MOST_STEPS", most_steps)
-    case = Case((33, 50, 90), order=order, reverse=reverse)
-    clean, dirty = draw(case).to(torch.float32), draw(case).to(torch.float32)
-    ill = torch.zeros(case.steps, dtype=torch.bool)
-    ill[33:83] = True
-    slots = torch.arange(case.steps) if dirty.order is None else dirty.order.long()
-    ill_slots = torch.zeros_like(ill)
-    ill_slots[slots[ill]] = True
-    rows = {name: ill_slots if name in {"z", "y"} else ill for name in ("y", *PER_ROW)}
-    for name in PER_ROW:
-        dirty.inputs[name][rows[name]] = torch.nan
-    dirty.grad[ill_slots] = torch.inf
-    ours, others = run(clean, device=device), run(dirty, device=device)
-    for name, is_ill in rows.items():
-        assert torch.equal(ours[name][~is_ill], others[name][~is_ill]), name
-    assert others["y"][ill_slots].isnan().all()
-
-
-@on_each_device
-@by_order
-def test_repeats_are_bit_equal(order: Order, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "MOST_STEPS", 40)
-    monkeypatch.setattr(cpu, "GROUP_STEPS", 50)
-    call = draw(Case((200, 3, 70, 81), inner=52, order=order)).to(torch.float32)
-    assert_bits_ignore_threads(lambda: run(call, device=device))
-
-
-@on_each_device
-@in_both_directions
-@pytest.mark.parametrize("order", ["none", "repeated", "samples"])
-def test_all_that_is_allocated_is_written(
-    order: Order, reverse: bool, device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cpu, "MOST_STEPS", 40)
-    case = Case((0, 100, 1, 64), inner=52, state=3, order=order, reverse=reverse)
-    call = draw(case).to(torch.float32)
-    clean = run(call, device=device)
-    poison_allocations(monkeypatch)
-    assert_bit_equal(clean, run(call, device=device))
-
-
-@on_each_device
 @pytest.mark.parametrize("lengths", [(), (0,), (0, 0)], ids=["none", "one", "two"])
 def test_empty_batches_give_empty_outputs_and_no_gradients(
     lengths: tuple[int, ...], device: str
@@ -308,23 +206,11 @@ def test_bfloat16_is_float32_with_rounded_ends(order: Order, device: str) -> Non
         torch.testing.assert_close(value.float(), wide[name], rtol=2**-8, atol=2**-8)
 
 
-@on_each_device
-def test_views_and_columns_are_as_good_as_copies(device: str) -> None:
-    call = draw(Case((40, 33), order="permutation")).to(torch.float32)
-    views = {
-        name: torch.cat([x, x], dim=1)[:, x.shape[1] :] if x.dim() == 2 else x
-        for name, x in call.inputs.items()
-    }
-    columns = {name: x.t().contiguous().t() if x.dim() == 2 else x for name, x in views.items()}
-    ours, column_grad = run(call, device=device), call.grad.t().contiguous().t()
-    assert_bit_equal(ours, run(replace(call, inputs=views), device=device))
-    assert_bit_equal(ours, run(replace(call, inputs=columns, grad=column_grad), device=device))
-
-
 def operator_arguments(call: Call, device: str = "cpu") -> tuple[Any, ...]:
     settings = call.settings(device)
-    flags = settings["scatter"], True, call.case.discretization == "zoh", False, call.case.log_A
-    return (*call.leaves(device).values(), settings["cu_seqlens"], settings["order"], *flags, True)
+    zoh = settings["discretization"] == "zoh"
+    flags = settings["scatter"], True, zoh, False, settings["log_A"], True
+    return (*call.leaves(device).values(), settings["cu_seqlens"], settings["order"], *flags)
 
 
 @pytest.mark.parametrize("absent", [(), ("D", "z", "delta_bias")], ids=["full", "bare"])
@@ -338,7 +224,7 @@ def test_the_operator_keeps_the_rules_of_pytorch(absent: tuple[str, ...], order:
 def test_a_second_derivative_is_rejected() -> None:
     call = draw(Case((5,)))
     leaves = call.leaves()
-    y = selective_scan(**leaves, cu_seqlens=call.case.cu_seqlens)
+    y = selective_scan(**leaves, cu_seqlens=call.cu_seqlens)
     (gradient,) = torch.autograd.grad(y.sum(), leaves["u"], create_graph=True)
     with pytest.raises(NotImplementedError, match="only once"):
         gradient.sum().backward()
@@ -358,7 +244,7 @@ class Both(torch.nn.Module):
 
 def arguments(lengths):
     call = draw(Case(lengths, inner=5, state=3, order="permutation")).to(torch.float32)
-    return (*call.leaves().values(), call.case.cu_seqlens, call.order)
+    return (*call.leaves().values(), call.cu_seqlens, call.order)
 
 both, first, other = Both(), arguments((5, 0, 9)), arguments((30, 1))
 compiled = torch.compile(both, fullgraph=True, dynamic=True, backend="aot_eager")
@@ -409,12 +295,11 @@ def test_the_reference_holds_where_a_state_hardly_decays(a: float) -> None:
 # two.
 
 SMALL = {
-    "as it lies": Case((3, 0, 1, 18), 3, 2),
     "repeated, reverse": Case((2, 0, 1, 17), 3, 4, order="repeated", reverse=True),
     "permutation, zoh": Case((2, 0, 1, 17), 3, 3, order="permutation", discretization="zoh"),
     "samples": Case((2, 0, 1, 18), 2, 1, order="samples", log_A=True),
     "bare": Case((17, 2), 2, 2, ("D", "z", "delta_bias"), softplus=False, reverse=True),
-    "ends of chunks": Case((16, 16), 3, 2, order="permutation"),
+    "ends of chunks": Case((16, 0, 1, 17), 3, 2),
     "no steps": Case((0, 0), 3, 2),
 }
 LARGE = {
@@ -442,16 +327,12 @@ def check_interpreted() -> None:
         assert_right(draw(Case((34, 2), 34, 2, order="repeated")), "triton")
         assert_right(draw(Case((2, 65), 2, 2, reverse=True)), "triton")
         partition = triton.partition
-        for back in (48, 96):  # chunks that are no power of two
-            chunks = {False: 48, True: back}
-            patch.setattr(
-                triton,
-                "partition",
-                lambda *shape, backward=False, chunks=chunks: replace(
-                    partition(*shape), chunk=chunks[backward]
-                ),
-            )
-            assert_right(draw(Case((60, 2, 49), 2, 2, reverse=True)), "triton")
+        patch.setattr(  # chunks that are no power of two
+            triton,
+            "partition",
+            lambda *shape, backward=False: replace(partition(*shape), chunk=96 if backward else 48),
+        )
+        assert_right(draw(Case((60, 2, 49), 2, 2, reverse=True)), "triton")
 
 
 def check_apart(device: str) -> None:

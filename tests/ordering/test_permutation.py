@@ -105,12 +105,6 @@ def test_degree_ascends(bins: int) -> None:
         assert (degree[slots % 51].diff() >= 0).all()
 
 
-def test_out_degree_counts_loops_and_repeats() -> None:
-    edges = torch.tensor([[0, 0, 0, 1, 2], [0, 1, 1, 0, 0]])
-    topology = Topology(edges, torch.zeros(4, dtype=torch.int64), 1)
-    assert out_degree(topology).tolist() == [3, 1, 1, 0]
-
-
 def test_every_order_of_ties_is_equally_likely() -> None:
     topology = replace(random_topology((3, 3)), edge_index=torch.empty(2, 0, dtype=torch.int64))
     count = 3_000
@@ -196,6 +190,15 @@ def test_clusters_stay_together_in_changing_order() -> None:
         assert len(runs) == len(set(runs)) == 3
         seen.add(tuple(runs))
     assert len(seen) == 6
+
+
+def test_clusters_and_nodes_share_no_draws() -> None:
+    topology = with_columns(random_topology((4,)), cluster=torch.tensor([0, 0, 1, 1]))
+    node_order = order_nodes(OrderPolicy(score="none", clusters="first"), topology, samples=400)
+    orders = [nodes_of(node_order, topology, 0, sample)[0] for sample in range(400)]
+    # Whether their cluster is first says nothing about the order of its nodes.
+    alike = [(order[0] < 2) == (order.index(0) < order.index(1)) for order in orders]
+    assert 0.4 < sum(alike) / 400 < 0.6
 
 
 def test_clusters_without_noise_go_by_their_numbers() -> None:
@@ -300,22 +303,6 @@ def test_graphs_with_few_eigenvectors_are_ordered_by_low_frequencies() -> None:
         orders.add(tuple(nodes_of(node_order, topology, 0, 0)[0]))
     # the middle of three comes first or last where it is the second eigenvector that decides
     assert {(0, 1, 2), (2, 1, 0)} < orders
-
-
-@pytest.mark.parametrize(
-    ("policy", "missing"),
-    [
-        (OrderPolicy(), "seed"),  # which none of them has
-        (OrderPolicy(score="eigenvector"), "centrality"),
-        (OrderPolicy(score="random_walk"), "random_walk"),
-        (OrderPolicy(score="spectral"), "laplacian_vectors"),
-        (OrderPolicy(score="spectral"), "laplacian_values"),
-        (OrderPolicy(clusters="first"), "cluster"),
-    ],
-)
-def test_what_a_policy_needs_is_asked_for(policy: OrderPolicy, missing: str) -> None:
-    with pytest.raises(UserError, match=f"topology.{missing} must be given .* got None"):
-        order_nodes(policy, with_columns(replace(random_topology(), seed=None), **{missing: None}))
 
 
 @pytest.mark.gpu

@@ -42,7 +42,6 @@ class Attention(GlobalModel):
         nn.init.zeros_(self.out_proj.bias)
 
     def forward(self, x: Nodes, topology: Topology) -> Nodes:
-        """Let every node attend to all nodes of its graph."""
         layout = DenseLayout.of(topology)
         rows = self.in_proj(x).unflatten(-1, (3, self.heads, -1))
         width = rows.shape[-1]

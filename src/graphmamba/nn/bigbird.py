@@ -56,7 +56,6 @@ class BigBird(GlobalModel):
         number_dropouts(self)
 
     def forward(self, x: Nodes, topology: Topology) -> Nodes:
-        """Run the encoder layer on every graph."""
         mixed = self._attend(x, topology) if x.shape[0] else x
         seed = topology.dropout_seed
         hidden = self.attention_norm(x + self.attention_dropout(self.out_proj(mixed), seed))

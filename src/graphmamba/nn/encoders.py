@@ -89,7 +89,6 @@ class GraphEncoder(nn.Module):
                     scaling.measure(part.columns(graphs))
 
     def forward(self, graphs: Data) -> Encoded:
-        """Encode the columns of the batch."""
         features, *layers = self.nodes
         x = features(graphs)
         for layer in layers:
@@ -108,7 +107,6 @@ class Concat(nn.Module):
         self.parts = nn.ModuleList(parts)
 
     def forward(self, graphs: Data) -> Nodes:
-        """Run every part on the same batch."""
         return torch.cat([part(graphs) for part in self.parts], dim=-1)
 
 
@@ -138,7 +136,6 @@ class RawColumns(nn.Module):
             self.network = NumberEncoder(features.edge_columns, channels, scaling)
 
     def forward(self, graphs: Data) -> Float[Tensor, "rows channels"]:
-        """Encode the columns `x` or `edge_attr`."""
         return self.network(self.columns(graphs))
 
     def columns(self, graphs: Data) -> Float[Tensor, "rows columns"] | Int[Tensor, "rows columns"]:
@@ -162,7 +159,6 @@ class DummyEdges(nn.Module):
         self.weight = nn.Parameter(torch.randn(1, channels))
 
     def forward(self, graphs: Data) -> Edges:
-        """Repeat the vector."""
         return self.weight.repeat(graphs.edge_index.shape[1], 1)
 
 
@@ -175,7 +171,6 @@ class PreLayer(nn.Module):
         self.norm = BatchNorm(channels)
 
     def forward(self, x: Nodes, count: Int[Tensor, ""] | None = None) -> Nodes:
-        """Transform every node by itself; those after the first `count` are padding."""
         return normalize(relu(self.norm(self.linear(x), count)), dim=-1)
 
 
@@ -204,7 +199,6 @@ class CategoryEncoder(nn.Module):
             nn.init.xavier_uniform_(self.weight.data[start:end])
 
     def forward(self, columns: Int[Tensor, "rows columns"]) -> Float[Tensor, "rows channels"]:
-        """Add up the vectors of the values of all columns."""
         entries = self.weight.new_zeros(columns.shape[0], self.weight.shape[0])
         return entries.scatter(1, columns + self.offsets, 1.0) @ self.weight
 
@@ -240,7 +234,6 @@ class NumberEncoder(nn.Module):
         self.linear = nn.Linear(columns, channels)
 
     def forward(self, numbers: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows channels"]:
-        """Scale and project."""
         return self.linear(self.dropout(self.standardize(numbers)))
 
 
@@ -272,7 +265,6 @@ class Standardize(nn.Module):
         self.deviation.copy_(deviation.masked_fill(deviation <= 1e-6 * mean.abs(), 1.0))
 
     def forward(self, numbers: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
-        """Give each column mean 0 and deviation 1 over the training set."""
         scaled = (numbers - self.mean) / self.deviation
         return scaled if math.isinf(self.largest) else scaled.clamp(-self.largest, self.largest)
 
@@ -329,7 +321,6 @@ class RandomWalkEncoder(nn.Module):
         )
 
     def forward(self, graphs: Data) -> Nodes:
-        """Encode every node of the batch."""
         returns = graphs.random_walk[:, : self.walk_length]
         return self.network(self.norm(returns, column(graphs, "num_real_nodes")))
 
@@ -357,7 +348,6 @@ class LaplacianEncoder(nn.Module):
         self.register_buffer("places", torch.arange(config.num_eigenvectors), persistent=False)
 
     def forward(self, graphs: Data) -> Nodes:
-        """Encode every node of the batch."""
         vectors = graphs.laplacian_vectors[:, : self.num_eigenvectors]
         values = graphs.laplacian_values[:, : self.num_eigenvectors]
         is_missing = torch.isnan(vectors)
@@ -381,7 +371,6 @@ class DeepSet(nn.Module):
         pairs: Float[Tensor, "nodes eigenvectors 2"],
         is_missing: Bool[Tensor, "nodes eigenvectors"],
     ) -> Nodes:
-        """Sum over the eigenvectors that exist."""
         return self.mlp(pairs).masked_fill(is_missing[:, :, None], 0.0).sum(dim=1)
 
 
@@ -399,7 +388,6 @@ class SetTransformer(nn.Module):
         pairs: Float[Tensor, "nodes eigenvectors 2"],
         is_missing: Bool[Tensor, "nodes eigenvectors"],
     ) -> Nodes:
-        """Attend to the eigenvectors that exist and sum them."""
         # a node without any frequency would have a softmax over nothing
         is_hidden = is_missing & ~is_missing.all(dim=1, keepdim=True)
         rows = self.attend(self.lift(pairs), src_key_padding_mask=is_hidden)
@@ -426,7 +414,6 @@ class GateEncoder(nn.Module):
         self.linear = nn.Linear(num_eigenvectors, channels)
 
     def forward(self, graphs: Data) -> Nodes:
-        """Project the eigenvectors, missing ones as zeros."""
         vectors = graphs.laplacian_vectors[:, : self.num_eigenvectors]
         return self.linear(vectors.masked_fill(torch.isnan(vectors), 0.0))
 

@@ -7,7 +7,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from graphmamba.checks import check_divides, check_least
+from graphmamba.checks import check_divides
 from graphmamba.data.batch import Topology
 from graphmamba.errors import UserError
 from graphmamba.nn.base import Edges, Nodes, required_edges
@@ -94,9 +94,6 @@ class ExphormerStack(nn.Module):
         activation: Activation = "relu",
     ) -> None:
         super().__init__()
-        check_divides("heads", heads, "channels", channels)
-        check_least("layers", layers, 1)
-        check_least("virtual_nodes", virtual_nodes, 0)
         self.has_expander, self.virtual_nodes = has_expander, virtual_nodes
         self.virtual = nn.Parameter(torch.randn(virtual_nodes, channels))
         # One kind of expander edge, then those into each virtual node, then those out of each.
@@ -120,7 +117,6 @@ class ExphormerStack(nn.Module):
         number_dropouts(self)
 
     def forward(self, x: Nodes, e: Edges | None, topology: Topology) -> tuple[Nodes, Edges | None]:
-        """Run all layers."""
         edges = self._wire(required_edges(e, "Exphormer"), topology)
         virtual = self.virtual.repeat_interleave(topology.num_graphs, dim=0)
         for module in self.layers:

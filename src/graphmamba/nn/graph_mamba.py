@@ -208,6 +208,7 @@ class GraphMambaGlobal(GlobalModel):
     ) -> None:
         super().__init__()
         check_is("channels", channels, int)
+        check_least("channels", channels, 1)
         check_choice("input_norm", input_norm, get_args(InputNorm))
         check_least("layer", layer, 0)
         self.policy = policy or OrderPolicy()
@@ -217,7 +218,6 @@ class GraphMambaGlobal(GlobalModel):
         self.mamba = MambaBlock(channels, options, self.policy.direction)
 
     def forward(self, x: Nodes, topology: Topology) -> Nodes:
-        """Return what each node takes from those before it."""
         found = topology.node_order
         if found is None:
             policy, samples, layer = self.request()

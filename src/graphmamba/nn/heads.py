@@ -67,7 +67,6 @@ class UnitLength(nn.Module):
     """Scale every row to length 1; rows of zeros stay."""
 
     def forward(self, x: Float[Tensor, "rows channels"]) -> Float[Tensor, "rows channels"]:
-        """Divide by the row's length."""
         return normalize(x, dim=-1)
 
 
@@ -98,7 +97,6 @@ class Mlp(nn.Sequential):
     def forward(
         self, x: Float[Tensor, "rows channels"], seed: Int[Tensor, ""] | None = None
     ) -> Float[Tensor, "rows outputs"]:
-        """Map each row by itself; the dropouts follow the seed."""
         for part in self:
             x = part(x, seed) if isinstance(part, Dropout) else part(x)
         return x
@@ -122,7 +120,6 @@ class GraphDescriptors(nn.Module):
     def forward(
         self, graph_attr: Float[Tensor, "graphs columns"], seed: Int[Tensor, ""] | None
     ) -> Float[Tensor, "graphs outputs"]:
-        """Map each row by itself."""
         return self.fc2(self.dropout(relu(self.fc1(self.standardize(graph_attr))), seed))
 
 
@@ -155,7 +152,6 @@ class GraphHead(nn.Module):
             number_dropouts(self)
 
     def forward(self, x: Nodes, topology: Topology) -> Float[Tensor, "graphs outputs"]:
-        """Predict one row per graph."""
         batch, ptr, seed = topology.batch, topology.starts(), topology.dropout_seed
         size = ptr.diff().clamp_min(1)[:, None]  # [graphs, 1]; one without nodes gets zeros
         pooled = [
@@ -185,7 +181,6 @@ class NodeHead(nn.Module):
         self.mlp = Mlp(channels, outputs, config)
 
     def forward(self, x: Nodes, topology: Topology) -> Float[Tensor, "nodes outputs"]:
-        """Predict one row per node."""
         return self.mlp(x, topology.dropout_seed)
 
 

@@ -34,7 +34,6 @@ class GCN(LocalModel):
             nn.init.zeros_(self.linear.bias)
 
     def forward(self, x: Nodes, e: Edges | None, topology: Topology) -> tuple[Nodes, Edges | None]:
-        """Average over neighbours."""
         source, target = topology.edge_index
         is_real = (source != target).to(x.dtype)[:, None]  # [edges, 1]
         layout = topology.lay_out()
@@ -133,7 +132,6 @@ class SAGE(LocalModel):
         self.neighbors = nn.Linear(channels, channels, bias=False)
 
     def forward(self, x: Nodes, e: Edges | None, topology: Topology) -> tuple[Nodes, Edges | None]:
-        """Average over neighbours."""
         layout = topology.lay_out()
         degree = layout.target_ptr.diff().clamp_min(1)[:, None]  # [nodes, 1]
         mean = sum_neighbors(x, layout) / degree

@@ -190,7 +190,6 @@ class ReverseEdges(nn.Module):
         )
 
     def forward(self, e: Edges) -> Float[Tensor, "twice_edges channels"]:
-        """Return a row for each edge and its twin."""
         return torch.stack([e, e + self.reverse], dim=1).flatten(0, 1)
 
 

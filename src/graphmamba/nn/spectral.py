@@ -111,7 +111,6 @@ class SpectralFilter(GlobalModel):
         )
 
     def forward(self, x: Nodes, topology: Topology) -> Nodes:
-        """Filter the rows of each graph."""
         basis = SpectralBasis.of(topology, self.config)
         filtered = []
         for dense, vectors, bumps, window in zip(
@@ -146,7 +145,6 @@ class SpectralLayer(nn.Module):
         number_dropouts(self)
 
     def forward(self, x: Nodes, e: Edges | None, topology: Topology) -> tuple[Nodes, Edges | None]:
-        """Return new node and edge embeddings."""
         out, e = self.layer(x, e, topology)
         far = self.spectral_filter(x, topology)
         return out + self.dropout(far, topology.dropout_seed), e
