@@ -206,7 +206,7 @@ def assert_nearly_as_exact(ours: Results, plain: Results, truth: Results, share:
     """At most twice the error of the modules, and a share of what is right, by the norm."""
     for name, expected in truth.items():
         errors = [(found[name].double() - expected).norm().item() for found in (ours, plain)]
-        assert errors[0] <= 2 * errors[1] + share * expected.norm().item(), (name, errors)
+        assert errors[0] <= 2 * errors[1] + share * expected.double().norm().item(), (name, errors)
 
 
 @pytest.mark.gpu

@@ -10,7 +10,7 @@ CHECKED = (
     (
         *("ops.test_causal_conv1d", "ops.test_gated_sum", "ops.test_edge_attention"),
         *("ops.test_segments", "ops.test_batch_norm", "ops.test_random", "ops.test_triton_launch"),
-        "ordering.test_triton",
+        *("ordering.test_triton", "training.test_update"),
     ),
 )
 

@@ -11,9 +11,10 @@ from graphmamba.training.cuda_graph import CapturedCall, CapturedForward, Captur
 from graphmamba.training.evaluate import evaluate
 from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
+from graphmamba.training.loop import Loop
 from graphmamba.training.run_dir import read_rows
 from tests.helpers.experiments import small_experiment
-from tests.helpers.runs import tiny_experiment, tiny_store
+from tests.helpers.runs import Notes, assert_same_run, tiny_experiment, tiny_store
 
 
 @pytest.mark.gpu
@@ -165,3 +166,40 @@ def test_captured_attention_drops_anew_at_each_step_and_as_the_seed_says(
     assert losses["none"] == pytest.approx([losses["none"][0]] * 6, rel=1e-5)
     assert len({round(loss, 5) for loss in losses["one"]}) == 6
     assert losses["same"] == pytest.approx(losses["one"], rel=1e-5)
+
+
+class _Compiling(Notes):
+    """Notes when the compilation before the first step was done."""
+
+    is_done, kernels = False, 0
+
+    def on_compile(self, done: int, kernels: int, seconds: float) -> None:  # noqa: ARG002
+        self.is_done, self.kernels = done == kernels, kernels
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(
+    "name",
+    ["peptides-func/graph-mamba", "pascalvoc-sp/graph-mamba-plus", "pattern/exphormer"],
+)
+def test_all_kernels_are_compiled_before_the_first_step_and_change_nothing(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from triton import knobs
+
+    # other tests must not have compiled the same
+    experiment = small_experiment(name, **(RECIPE | {"train.epochs": 2, "model.channels": 56}))
+    store, compiling, late = tiny_store(experiment, train=28, others=9), _Compiling(), list[str]()
+
+    def saw(repr: str, **_: object) -> None:  # noqa: A002 - Triton's name
+        if compiling.is_done:
+            late.append(repr)
+
+    monkeypatch.setattr(knobs.runtime, "jit_post_compile_hook", saw)
+    options = RunOptions(device="cuda", cuda_graph="on", compile="off", seed=3)
+    fit(experiment, store, options, tmp_path / "run", compiling)
+    assert compiling.kernels > 5
+    assert late == []
+    monkeypatch.setattr(Loop, "compile_kernels", lambda _: None)
+    fit(experiment, store, options, tmp_path / "other")
+    assert_same_run(tmp_path / "run", tmp_path / "other")

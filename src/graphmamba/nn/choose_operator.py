@@ -74,7 +74,6 @@ def operator_arguments(layer: Any, x: Tensor, e: Tensor, topology: Topology) -> 
         order=order,
         samples=node_order.samples,
         seed=seed,
-        batch=topology.batch,
         ptr=topology.starts(),
     )
     options = Options(

@@ -99,6 +99,13 @@ class Bars(Reporter):
         self._progress.start()
         self._epoch = -1
 
+    def on_compile(self, done: int, kernels: int, seconds: float) -> None:  # noqa: ARG002
+        """Move the bar."""
+        assert self._progress is not None
+        self._progress.update(
+            self._steps, description="compiling", completed=done, total=kernels, told="GPU kernels"
+        )
+
     def on_step(self, record: StepRecord) -> None:
         """Move the bar; the loss is looked at now and then."""
         assert self._progress is not None
@@ -175,6 +182,11 @@ class Lines(Reporter):
         )
         for note in start.notes:
             _write(note)
+
+    def on_compile(self, done: int, kernels: int, seconds: float) -> None:
+        """Write how long it took."""
+        if done == kernels:
+            _write(f"compiled {kernels} GPU kernels in {time_of(seconds)}")
 
     def on_epoch(self, record: EpochRecord) -> None:
         """Write the loss, the score of validation, and how long the rest will take."""

@@ -74,6 +74,7 @@ class CapturedCall:
 
     def _capture(self) -> None:
         graph = torch.cuda.CUDAGraph()
+        why: str | None = None
         try:
             with (
                 _kept_generator(self._stream.device),
@@ -85,16 +86,19 @@ class CapturedCall:
             ):
                 self._work()
         except RuntimeError as error:
-            self.has_failed = True
             why = str(error).partition("\n")[0]
-            if self._is_required:
-                raise CaptureError(f"the step could not be captured: {why}") from error
-            warnings.warn(
-                f"the step could not be captured as a CUDA graph, and runs without: {why}",
-                stacklevel=2,
-            )
-        else:
+        if why is None:
             self._graph = graph
+            return
+        # the graph must be gone before anything else is captured, and tracebacks hold it in cycles
+        del graph
+        gc.collect()
+        self.has_failed = True
+        if self._is_required:
+            raise CaptureError(f"the step could not be captured: {why}")
+        warnings.warn(
+            f"the step could not be captured as a CUDA graph, and runs without: {why}", stacklevel=2
+        )
 
 
 class CapturedBatches:
@@ -137,6 +141,13 @@ class CapturedBatches:
         self._calls[size]()
         return size
 
+    def try_all(self) -> None:
+        """Do the work once for each size, on no graphs at all, for `collected_kernels`."""
+        self._inputs.fill_(-1)
+        ids, numbers = self._inputs[: self._slots], self._inputs[self._slots :]
+        for size in self._sizes.sizes:
+            self._work(ids, size, numbers)
+
     def _call_for(self, size: StaticSize) -> CapturedCall:
         ids, numbers = self._inputs[: self._slots], self._inputs[self._slots :]
         call = CapturedCall(
@@ -153,7 +164,6 @@ class CapturedBatches:
 @contextmanager
 def _without_collection() -> Iterator[None]:
     """Keep the garbage collector off: freeing an old graph in the middle of a capture ends it."""
-    gc.collect()
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -215,6 +225,7 @@ class CapturedForward:
         self._batches = CapturedBatches(
             self._predict, sizes, stream or torch.cuda.Stream(store.device)
         )
+        self.try_all = self._batches.try_all
 
     def predict(self, ids: Ids) -> tuple[Float[Tensor, "rows outputs"], Target]:
         """Return the predictions for these graphs and their labels, in tensors of their own."""

@@ -159,6 +159,12 @@ class Scorer:
                 predict=forward.predict if forward else None,
             )
 
+    def try_all(self, splits: Sequence[str]) -> None:
+        """Go through these splits' captured batches once for each size, without scoring them."""
+        with rounded_products(self.store.device, self.tf32), evaluating(self.model):
+            for split in splits:
+                self._forward(split).try_all()
+
     def _forward(self, split: str | Ids) -> CapturedForward:
         """Capture a split once; graphs that have no name are captured again."""
         if isinstance(split, str) and split in self._forwards:

@@ -437,6 +437,7 @@ def run_fit(
             for reporter in reporters:
                 reporter.on_start(start)
         if result is None:
+            compile_before(loop)
             result = loop.run()
         if team.is_first:
             # the rows of a run that is done may be lost
@@ -467,7 +468,7 @@ def _check_splits(experiment: Experiment, store: GraphStore) -> None:
 
 
 def _step(state: RunState, store: GraphStore, is_captured: bool) -> TrainStep:
-    """Make the step, compiled where that was decided."""
+    """Make the step."""
     parts = state.model, state.optimizer, store, state.experiment, state.team
     shared: dict[str, Any] = {
         "precision": state.options.precision,
@@ -475,23 +476,27 @@ def _step(state: RunState, store: GraphStore, is_captured: bool) -> TrainStep:
         "taken": state.progress.taken,
         "average": state.average,
     }
-    is_required = state.options.cuda_graph == "on"
-    step: TrainStep
     if is_captured:
-        step = CapturedStep(*parts, is_required=is_required, **shared)
-    else:
-        step = TrainStep(*parts, **shared)
-    if state.options.compile == "on":
-        models = [state.model] if state.average is None else [state.model, state.average.model]
-        why_not = compile_now(models, step.warm_up)
-        if why_not is not None and is_required:
-            raise UserError(
-                f"cuda_graph must be 'auto' or 'off', since torch.compile failed: {why_not}"
-            )
-        if why_not is not None:
-            told = f"torch.compile failed, and the run goes on without: {why_not}"
-            warnings.warn(told, stacklevel=2)
-    return step
+        return CapturedStep(*parts, is_required=state.options.cuda_graph == "on", **shared)
+    return TrainStep(*parts, **shared)
+
+
+def compile_before(loop: Loop) -> None:
+    """Compile kernels, and the model where that was decided; go on without where it fails."""
+    state = loop.state
+    if loop.is_captured:
+        loop.compile_kernels()
+    if state.options.compile == "off":
+        return
+    models = [state.model] if state.average is None else [state.model, state.average.model]
+    why_not = compile_now(models, loop.step.warm_up)
+    if why_not is not None and state.options.cuda_graph == "on":
+        raise UserError(
+            f"cuda_graph must be 'auto' or 'off', since torch.compile failed: {why_not}"
+        )
+    if why_not is not None:
+        told = f"torch.compile failed, and the run goes on without: {why_not}"
+        warnings.warn(told, stacklevel=2)
 
 
 def _start(state: RunState, store: GraphStore, run_dir: RunDir) -> StartRecord:

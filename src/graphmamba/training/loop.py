@@ -1,9 +1,11 @@
 """The loop: batches become steps, steps epochs, and every epoch is scored."""
 
 import math
+import os
 import resource
 import sys
 import time
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -21,7 +23,7 @@ from graphmamba.training.results import RunResult, Scores, StopReason
 from graphmamba.training.run_dir import RunDir, append_row, write_config
 from graphmamba.training.schedule import set_rate
 from graphmamba.training.statistics import BatchNormRecalibration
-from graphmamba.training.step import TrainStep
+from graphmamba.training.step import TrainStep, kept_buffers
 from graphmamba.training.watch import NonFiniteCheck, StopSignals
 from graphmamba.training.weights import save_weights
 
@@ -75,6 +77,33 @@ class Loop:
         state, config = self.state, self.run_dir.config
         state.team.rank_zero_first(lambda: write_config(config, state.experiment, state.options))
         self._save()
+
+    def compile_kernels(self) -> None:
+        """Compile all Triton kernels of captured steps and scores side by side.
+
+        Otherwise each would be compiled when it is first launched, one after another.
+        """
+        from graphmamba.ops.precompile import collected_kernels, compile_kernels
+
+        state, begin = self.state, time.monotonic()
+
+        def tell(done: int, kernels: int) -> None:
+            for reporter in self.reporters if state.team.is_first else ():
+                reporter.on_compile(done, kernels, time.monotonic() - begin)
+
+        state.model.train()
+        try:
+            with collected_kernels() as kernels, kept_buffers(state.scored):
+                self.step.try_all()
+                self._scorer.try_all(("validation", "test"))
+                if self._statistics:
+                    self._statistics.try_all()
+            # others find the first one's on disk
+            threads = len(os.sched_getaffinity(0))
+            state.team.rank_zero_first(lambda: compile_kernels(kernels, threads, tell))
+        except Exception as error:  # compilers raise whatever they meet
+            why = (str(error).strip().splitlines() or [type(error).__name__])[0]
+            warnings.warn(f"kernels are compiled one by one as they are used: {why}", stacklevel=2)
 
     def run(self) -> RunResult:
         """Train until there is a reason to end; then the state and what was found are written."""

@@ -100,6 +100,9 @@ class Reporter:
     def on_start(self, start: StartRecord) -> None:
         """Hear of a run before its first step."""
 
+    def on_compile(self, done: int, kernels: int, seconds: float) -> None:
+        """Hear of a GPU kernel that was compiled before the first step."""
+
     def on_step(self, record: StepRecord) -> None:
         """Hear of a step; called very often."""
 

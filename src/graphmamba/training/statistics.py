@@ -76,6 +76,12 @@ class BatchNormRecalibration:
             each.end()
         torch._foreach_copy_(self._counters, counters)
 
+    def try_all(self) -> None:
+        """Go through the captured batches once for each size; statistics are lost."""
+        if self._captured:
+            with self._seen_as_in_training():
+                self._captured.try_all()
+
     def _capture(self) -> CapturedBatches:
         gather, sizes = (
             StaticGather(self._store),

@@ -1,7 +1,10 @@
 """One step of training: graphs in, weights changed, the loss out, and no wait for the GPU."""
 
-from collections.abc import Sequence
-from typing import Any
+import gc
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from functools import cached_property
+from typing import TYPE_CHECKING, Any
 
 import torch
 from jaxtyping import Float, Int
@@ -26,6 +29,9 @@ from graphmamba.training.evaluate import (
 )
 from graphmamba.training.experiment import Experiment, Precision
 from graphmamba.training.losses import Target
+
+if TYPE_CHECKING:
+    from graphmamba.training.update import FusedUpdate
 
 Loss = Float[Tensor, ""]
 
@@ -101,20 +107,16 @@ class TrainStep:
 
     def warm_up(self) -> None:
         """Compile what steps and scores need, on one batch; buffers stay as they are."""
-        model, device = self._model, self._store.device
-        buffers = [each.clone() for each in model.buffers()]
         ids = self._store.split_ids("train")[: self._size]
-        try:
-            with torch.random.fork_rng([device] if device.type == "cuda" else []):
-                graphs, target = self._first_batch(ids)
-                loss = self._loss(self._predict(graphs), target)
-                torch.autograd.grad(loss, self._parameters, allow_unused=True)
-                with torch.no_grad(), evaluating(model):
-                    self._predict(graphs)
-        finally:
-            with torch.no_grad():
-                for buffer, before in zip(model.buffers(), buffers, strict=True):
-                    buffer.copy_(before)
+        with kept_buffers(self._model):
+            graphs, target = self._first_batch(ids)
+            loss = self._loss(self._predict(graphs), target)
+            torch.autograd.grad(loss, self._parameters, allow_unused=True)
+            with torch.no_grad(), evaluating(self._model):
+                self._predict(graphs)
+
+    def try_all(self) -> None:
+        """Go through a step once for each size of batch, where there are such sizes."""
 
     def _first_batch(self, ids: Ids) -> tuple[Batch, Target]:
         return labelled_batch(self._store, ids, self._level, (0,), "train")
@@ -178,7 +180,10 @@ class CapturedStep(TrainStep):
         **others: Any,
     ) -> None:
         super().__init__(*parts, **others)
-        stream = stream or torch.cuda.Stream(self._store.device)
+        # graphs of an earlier run, which cycles keep alive, must be gone before others are captured
+        gc.collect()
+        # gradients of weights run beside it on streams that nothing waits for
+        stream = stream or torch.cuda.Stream(self._store.device, priority=-1)
         self._gather = StaticGather(self._store)
         ids = self._store.split_ids("train")
         self._sizes = StaticSizes.for_graphs(self._store, ids, self._size)
@@ -189,7 +194,13 @@ class CapturedStep(TrainStep):
             numbers=3,
             is_required=is_required,
         )
-        self._captured_update = CapturedCall(super()._update, stream, is_required=is_required)
+        self._captured_update = CapturedCall(self._apply, stream, is_required=is_required)
+
+    def try_all(self) -> None:
+        """Go through forward and backward pass once for each size of batch."""
+        with kept_buffers(self._model):
+            self._batches.try_all()
+            self._fused_update.launch(self._own, self._last_loss)
 
     def _first_batch(self, ids: Ids) -> tuple[Batch, Target]:
         slots = self._sizes.padded(ids.cpu()).to(self._store.device)
@@ -210,6 +221,32 @@ class CapturedStep(TrainStep):
     def _update(self) -> None:
         self._captured_update()
 
+    def _apply(self) -> None:
+        self._fused_update(self._own, self._last_loss)
+        if self._average:
+            self._average.update()
+
+    @cached_property
+    def _fused_update(self) -> "FusedUpdate":
+        from graphmamba.training.update import FusedUpdate
+
+        made = self._gradients
+        return FusedUpdate(self._optimizer, made.parameters, made.parts, made.flat, self._clip)
+
+
+@contextmanager
+def kept_buffers(model: GraphMamba) -> Iterator[None]:
+    """Give buffers and generators back as they were."""
+    buffers = [each.clone() for each in model.buffers()]
+    device = next(model.parameters()).device
+    try:
+        with torch.random.fork_rng([device] if device.type == "cuda" else []):
+            yield
+    finally:
+        with torch.no_grad():
+            for buffer, before in zip(model.buffers(), buffers, strict=True):
+                buffer.copy_(before)
+
 
 ALIGNED = 4
 """Numbers that a gradient begins at a multiple of: 16 bytes, which kernels read at once."""
@@ -226,9 +263,10 @@ class FlatGradients:
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
-        self._parameters = parameters
+        self._all, self.parameters = parameters, list[nn.Parameter]()
         self._flat: Float[Tensor, " numbers"] | None = None
-        self._parts: list[Tensor] = []
+        self.parts: list[Tensor] = []
+        """Gradients of `parameters`, which are those that have one."""
         self._has = [False] * len(parameters)
 
     @property
@@ -249,7 +287,7 @@ class FlatGradients:
             self._allocate(has)
         elif has != self._has:
             raise RuntimeError("the same parameters must have gradients at every step")
-        torch._foreach_add_(self._parts, [each for each in gradients if each is not None])
+        torch._foreach_add_(self.parts, [each for each in gradients if each is not None])
         self.labels.add_(labels)
 
     def clear(self) -> None:
@@ -259,12 +297,13 @@ class FlatGradients:
 
     def _allocate(self, has: list[bool]) -> None:
         self._has = has
-        kept = [each for each, is_there in zip(self._parameters, has, strict=True) if is_there]
+        kept = [each for each, is_there in zip(self._all, has, strict=True) if is_there]
+        self.parameters = kept
         rooms = [-(-each.numel() // ALIGNED) * ALIGNED for each in kept]
         self._flat = kept[0].new_zeros(sum(rooms) + 1)
         rows = self._flat[:-1].split(rooms)
-        self._parts = [
+        self.parts = [
             row[: each.numel()].view_as(each) for row, each in zip(rows, kept, strict=True)
         ]
-        for parameter, part in zip(kept, self._parts, strict=True):
+        for parameter, part in zip(kept, self.parts, strict=True):
             parameter.grad = part

@@ -59,7 +59,6 @@ class Graphs(NamedTuple):
     order: Int[Tensor, " steps"] | None
     samples: int
     seed: Int[Tensor, ""] | None
-    batch: Int[Tensor, " nodes"]
     ptr: Int[Tensor, " boundaries"]
 
 

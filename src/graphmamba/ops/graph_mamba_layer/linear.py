@@ -12,6 +12,7 @@ from graphmamba.ops.activation import Activation
 from graphmamba.ops.dropout import site_key
 from graphmamba.ops.graph_mamba_layer.triton_kernels import (
     activate_drop_kernel,
+    center_kernel,
     held_product_kernel,
     narrow_product_kernel,
     narrow_rows_grad_kernel,
@@ -40,6 +41,8 @@ LEAST_BLOCK = 16
 """What tensor cores take at least."""
 LEAST_PROGRAMS = 16
 """Programs that divide the rows among them, however large the weight is."""
+CENTERED_CHANNELS = 32
+"""Of a program that centres the sums of a graph."""
 MOST_BYTES = 3 << 20
 """Of all partial sums, which are written, read, and in the way of the kernels beside them."""
 
@@ -75,6 +78,11 @@ def linear(
     weight = weight.to(x.dtype)
     y = x @ weight.t() if bias is None else torch.addmm(bias.to(x.dtype), x, weight.t())
     return y.relu_() if is_relu else y
+
+
+def turn(weight: Float[Tensor, "out in"], dtype: torch.dtype) -> Float[Tensor, "out in"]:
+    """Copy a weight so that its columns lie closely, as `rows_grad` reads it fastest."""
+    return weight.t().to(dtype).contiguous().t()
 
 
 def rows_grad(
@@ -280,6 +288,27 @@ def activate_drop(
             site_key(site), CHANNELS=channels, T=height, C=width, IS_BACKWARD=grad is not None,
             ACTIVATION=activation, THRESHOLD=round(rate * 2**32), SCALE=1 / (1 - rate),
             num_warps=4,
+        )  # fmt: skip
+    return out
+
+
+def center(
+    x: Rows,
+    target_ptr: Int[Tensor, " boundaries"],
+    ptr: Int[Tensor, " graphs_and_one"],
+    own: Rows | None = None,
+) -> Rows:
+    """Add to `own` what nodes receive, centred by degree, as `nn.centered_sums` does.
+
+    Without `own`, `x` is the gradient of what that returned, and the one of the means comes back.
+    """
+    out = torch.empty_like(x)
+    if out.numel():
+        channels = x.shape[1]
+        center_kernel[(len(ptr) - 1, triton.cdiv(channels, CENTERED_CHANNELS))](
+            *(x, either(own, x), target_ptr, ptr, out), CHANNELS=channels,
+            OWN_STRIDE=0 if own is None else own.stride(0), HAS_OWN=own is not None, T=32,
+            C=CENTERED_CHANNELS, num_warps=4,
         )  # fmt: skip
     return out
 

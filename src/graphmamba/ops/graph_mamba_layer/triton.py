@@ -11,7 +11,7 @@ from functools import cache
 from typing import NamedTuple
 
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Int
 from torch import Tensor
 
 from graphmamba.ops.activation import Activation
@@ -22,18 +22,24 @@ from graphmamba.ops.gated_sum import triton as gated_sum
 from graphmamba.ops.graph_mamba_layer import DropoutSite, Edges, Graphs, Named, Nodes, Options
 from graphmamba.ops.graph_mamba_layer.linear import (
     activate_drop,
+    center,
     linear,
     narrow_linear,
     narrow_rows_grad,
     relu_grad,
     rows_grad,
+    turn,
     weight_grad,
 )
-from graphmamba.ops.segments import sum_segments
 from graphmamba.ops.selective_scan import triton as selective_scan
 
 MAMBA, REVERSE = "global_model.mamba.", "global_model.mamba.reverse_path."
 LOCAL = "local_model."
+MULTIPLIED = (
+    *("fc1.weight", "fc2.weight", "in_proj.weight", "out_proj.weight", "x_proj.weight"),
+    *("nodes.weight", "edges.weight"),
+)
+"""Weights that gradients are multiplied by in the backward pass."""
 
 
 class Saved(NamedTuple):
@@ -83,36 +89,6 @@ class Saved(NamedTuple):
     reverse_dbc: Tensor | None = None
     reverse_delta: Tensor | None = None
     reverse_states: Tensor | None = None
-
-
-class Centering(NamedTuple):
-    """What centres the sums of each graph by degree; see `nn.centered_sums.center_sums`."""
-
-    degree: Float[Tensor, "nodes 1"]
-    edges: Float[Tensor, "graphs 1"]
-    scale: Float[Tensor, "nodes 1"]
-    batch: Int[Tensor, " nodes"]
-    ptr: Int[Tensor, " boundaries"]
-
-    @classmethod
-    def of(cls, graphs: Graphs) -> "Centering":
-        """Count the edges that come in."""
-        ends, ptr = graphs.layout.target_ptr, graphs.ptr
-        edges = ends[ptr].diff().clamp_min(1).float()[:, None]
-        scale = torch.rsqrt(edges / ptr.diff().clamp_min(1)[:, None])
-        return cls(ends.diff().float()[:, None], edges, scale[graphs.batch], graphs.batch, ptr)
-
-    def center(self, means: Nodes) -> Nodes:
-        """Centre the means over what comes in, times its number."""
-        sums = self.degree * means.float()
-        shared = sum_segments(sums, self.batch, self.ptr) / self.edges
-        return ((sums - self.degree * shared[self.batch]) * self.scale).to(means.dtype)
-
-    def gradient(self, grad: Nodes) -> Nodes:
-        """Gradient of the means from that of what `center` returned."""
-        scaled = grad.float() * self.scale
-        shared = sum_segments(scaled * self.degree, self.batch, self.ptr) / self.edges
-        return ((scaled - shared[self.batch]) * self.degree).to(grad.dtype)
 
 
 class Norm(NamedTuple):
@@ -183,8 +159,7 @@ def forward(
     # copied, so that the other three quarters of the maps can be freed; unused without gradients
     sent = maps[:, x.shape[1] : 2 * x.shape[1]].contiguous() if keeps_for_backward else maps[:0]
     if options.is_centered:
-        own = maps[:, : x.shape[1]]
-        x_hat = own + Centering.of(graphs).center(x_hat - own)
+        x_hat = center(x_hat, layout.target_ptr, graphs.ptr, own=maps[:, : x.shape[1]])
     del maps, edges
     near, node_kept = norm(node_norm, x_hat, None, x)
     local, local_kept = norm(norm_local, near, None, None)
@@ -253,6 +228,9 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
     d: dict[str, Tensor] = {}
     # what side streams read is kept alive until they are done
     held: list[Tensor] = []
+    with _on_side_stream(device, 1):
+        turned = {name: turn(w[name], x.dtype) for name in w if name.endswith(MULTIPLIED)}
+    turned_done = _event(device, 1)
 
     def through_norm(
         how: Norm, grad: Tensor, kept: Tensor, rows: Tensor, before: Tensor | None = None,
@@ -283,15 +261,16 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
     # the feed-forward network
     drop = options.wide_drop.rate, options.wide_drop.number, graphs.seed
     d_narrow, d_s = through_norm(norm_last, d_out, saved.last_kept, saved.narrow, saved.s)
+    _wait_for_event(device, turned_done)
     if options.activation == "relu" and not drop[0]:
         wide = saved.hidden
-        d_hidden = relu_grad(d_narrow, w["fc2.weight"], wide)
+        d_hidden = relu_grad(d_narrow, turned["fc2.weight"], wide)
     else:
         is_relu = options.activation == "relu"
         wide = saved.hidden if is_relu else activate_drop(saved.hidden, options.activation, *drop)
-        d_wide = rows_grad(d_narrow, w["fc2.weight"])
+        d_wide = rows_grad(d_narrow, turned["fc2.weight"])
         d_hidden = activate_drop(saved.hidden, options.activation, *drop, grad=d_wide)
-    d_s = rows_grad(d_hidden, w["fc1.weight"], d_s)
+    d_s = rows_grad(d_hidden, turned["fc1.weight"], d_s)
     add_weight_grad(1, "fc2", d_narrow, wide, "fc2.bias")
     add_weight_grad(2, "fc1", d_hidden, saved.s, "fc1.bias")
     # Mamba
@@ -299,7 +278,7 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
         d_far, d_x_far = through_norm(norm_global, d_s, saved.global_kept, saved.far, x)
         far_done = _event(device)
         add_weight_grad(3, out_proj, d_far, saved.y)
-        d_y = rows_grad(d_far, w[f"{out_proj}.weight"])
+        d_y = rows_grad(d_far, turned[f"{out_proj}.weight"])
         scale = graphs.samples * (2 if options.is_bidirectional else 1)
         d_y = d_y if scale == 1 else d_y / scale
         d_y = d_y if graphs.samples == 1 else d_y.repeat(graphs.samples, 1)
@@ -329,7 +308,7 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
             d_dbc = narrow_rows_grad(d_delta, w[f"{path}dt_proj.weight"], parts.B, parts.C)
             add_weight_grad(1, f"{path}dt_proj", d_delta, step)
             add_weight_grad(2, f"{path}x_proj", d_dbc, u)
-            du = rows_grad(d_dbc, w[f"{path}x_proj.weight"], du)
+            du = rows_grad(d_dbc, turned[f"{path}x_proj.weight"], du)
             conv, bias = f"{path}conv1d.weight", f"{path}conv1d.bias"
             _, d_conv, d[bias] = causal_conv1d.backward(
                 du, states, raw, w[conv].squeeze(1), w[bias], graphs.cu_seqlens, order, is_ordered,
@@ -347,7 +326,7 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
         if saved.layer_mean is not None and saved.layer_rstd is not None:
             weight, bias = "global_model.norm.weight", "global_model.norm.bias"
             d_x_normed, d[weight], d[bias] = torch.ops.aten.native_layer_norm_backward(
-                rows_grad(duz, w[in_proj]).float(), x.float(), x.shape[1:], saved.layer_mean,
+                rows_grad(duz, turned[in_proj]).float(), x.float(), x.shape[1:], saved.layer_mean,
                 saved.layer_rstd, w[weight], w[bias], [True, True, True],
             )  # fmt: skip
     # GatedGCN
@@ -366,7 +345,9 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
                 d[f"{name}.bias"], graphs.seed, edge_norm.real, edge_norm.activation,
                 edge_norm.after.rate, edge_norm.after.number,
             )  # fmt: skip
-    d_sums = Centering.of(graphs).gradient(d_x_hat) if options.is_centered else d_x_hat
+    d_sums = d_x_hat
+    if options.is_centered:
+        d_sums = center(d_x_hat, layout.target_ptr, graphs.ptr)
     d_maps, d_edges, _ = gated_sum.backward(
         d_sums, d_e_hat, saved.e_hat, saved.gates, saved.sent, None, *_edges_of(layout), norm_after
     )
@@ -374,12 +355,14 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
         d_maps[:, : x.shape[1]] = d_x_hat
     add_weight_grad(2, edges, d_edges, e, f"{edges}.bias")
     add_weight_grad(3, nodes, d_maps, x, f"{nodes}.bias")
-    de = rows_grad(d_edges, w[f"{edges}.weight"], d_e_new)
+    de = rows_grad(d_edges, turned[f"{edges}.weight"], d_e_new)
     _wait_for_event(device, far_done)
     d_near += d_x_far
-    dx = rows_grad(d_maps, w[f"{nodes}.weight"], d_near)
+    dx = rows_grad(d_maps, turned[f"{nodes}.weight"], d_near)
     _wait_for(device, 0)
-    dx = rows_grad(duz, w[in_proj], dx) if saved.normed is None else dx + d_x_normed.to(x.dtype)
+    dx = (
+        rows_grad(duz, turned[in_proj], dx) if saved.normed is None else dx + d_x_normed.to(x.dtype)
+    )
     for stream in (1, 2, 3):
         _wait_for(device, stream)
     return dx, de, d
@@ -393,8 +376,9 @@ def _edges_of(layout: EdgeLayout) -> tuple[Tensor, Tensor, Tensor | None, Tensor
 
 
 @cache
-def _stream(device: torch.device, number: int) -> torch.cuda.Stream:  # noqa: ARG001 - one each
-    return torch.cuda.Stream(device)
+def _stream(device: torch.device, number: int) -> torch.cuda.Stream:
+    """Mamba's stream goes before those of weights' gradients, which nothing waits for."""
+    return torch.cuda.Stream(device, priority=-1 if number == 0 else 0)
 
 
 @contextmanager
@@ -414,9 +398,12 @@ def _wait_for(device: torch.device, number: int) -> None:
         torch.cuda.current_stream(device).wait_stream(_stream(device, number))
 
 
-def _event(device: torch.device) -> torch.cuda.Event | None:
-    """Mark what the current stream has come to."""
-    return torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
+def _event(device: torch.device, number: int | None = None) -> torch.cuda.Event | None:
+    """Mark what the current stream, or that of a number, has come to."""
+    if device.type != "cuda":
+        return None
+    stream = torch.cuda.current_stream(device) if number is None else _stream(device, number)
+    return stream.record_event()
 
 
 def _wait_for_event(device: torch.device, mark: torch.cuda.Event | None) -> None:

@@ -265,3 +265,42 @@ def activate_drop_kernel(
     keys = load_keys(seed_ptr, site, THRESHOLD)
     value = drop(value, keys, row, c, THRESHOLD, SCALE, CHANNELS)
     store_tile(out_ptr, first, c, rows, value, T, CHANNELS)
+
+
+@no_type_check
+@triton.jit
+def center_kernel(
+    x_ptr, own_ptr, target_ptr, ptr_ptr, out_ptr, CHANNELS: tl.constexpr, OWN_STRIDE: tl.constexpr,
+    HAS_OWN: tl.constexpr, T: tl.constexpr, C: tl.constexpr,
+):  # fmt: skip
+    """Centre the sums of a graph, d (m - sum(d m) / edges) / sqrt(edges / nodes), or go back.
+
+    m are means over what a node receives, d its number; own + m is in x, or its gradient alone.
+    """
+    begin, end = tl.load(ptr_ptr + tl.program_id(0)), tl.load(ptr_ptr + tl.program_id(0) + 1)
+    t, c = tl.arange(0, T), tl.program_id(1) * C + tl.arange(0, C)
+    edges = (tl.load(target_ptr + end) - tl.load(target_ptr + begin)).to(tl.float32)
+    edges = tl.maximum(edges, 1.0)
+    scale = tl.rsqrt(edges / tl.maximum((end - begin).to(tl.float32), 1.0))
+    total = tl.zeros([C], tl.float32)
+    for turn in tl.static_range(2):
+        shared = total / edges
+        for first in range(begin, end, T):
+            row = first + t
+            degree = tl.load(target_ptr + row + 1, mask=row < end, other=0)
+            degree = (degree - tl.load(target_ptr + row, mask=row < end, other=0)).to(tl.float32)
+            value = load_block(x_ptr, row, c, end, CHANNELS, CHANNELS).to(tl.float32)
+            own = value
+            if HAS_OWN:
+                own = load_block(own_ptr, row, c, end, OWN_STRIDE, CHANNELS).to(tl.float32)
+                value = (value - own) * degree[:, None]
+            else:
+                value = value * scale
+            if turn == 0:
+                total += tl.sum(value if HAS_OWN else value * degree[:, None], axis=0)
+            else:
+                value -= shared[None, :] * degree[:, None] if HAS_OWN else shared[None, :]
+                value = own + value * scale if HAS_OWN else value * degree[:, None]
+                at = row.to(tl.int64)[:, None] * CHANNELS + c[None, :]
+                inside = (row < end)[:, None] & (c < CHANNELS)[None, :]
+                tl.store(out_ptr + at, value, mask=inside)

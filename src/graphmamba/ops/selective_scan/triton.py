@@ -407,7 +407,8 @@ def _run_backward(
             "GROUP": plan.group, "FIRST_BLOCK": first_block, "ACCUMULATE": first_block > 0,
         }  # fmt: skip
         compiled = _launch_backward(arguments, grid, plan, shape, halves=halves)
-        if halves and not has_a_channel_a_thread(compiled.asm["ttgir"]):
+        # without one, the kernel has only been asked for
+        if halves and compiled and not has_a_channel_a_thread(compiled.asm["ttgir"]):
             if first_block > 0:
                 raise RuntimeError("Triton laid out two blocks of channels in different ways")
             # Another version of Triton may lay tiles out in another way; plain sums are right then.

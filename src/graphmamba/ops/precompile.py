@@ -1,0 +1,89 @@
+"""Compiles Triton kernels side by side before they are needed, not one by one at first use."""
+
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor, as_completed
+from contextlib import contextmanager
+from typing import Any
+
+import torch
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from graphmamba.ops.registration import NAMESPACE
+
+Kernels = dict[tuple[str, str], Callable[[], object]]
+"""What compiles each variant of a kernel, by the kernel's name and the variant's key."""
+EMPTY = {
+    torch.ops.aten.empty.memory_format,
+    torch.ops.aten.empty_like.default,
+    torch.ops.aten.empty_strided.default,
+    torch.ops.aten.new_empty.default,
+    torch.ops.aten.new_empty_strided.default,
+}
+
+
+class _ZeroedMemory(TorchDispatchMode):
+    """Hands out zeros as new memory: valid indices, where a kernel that is not run would write."""
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        made = func(*args, **(kwargs or {}))
+        if func in EMPTY:
+            return made.zero_()
+        if func.namespace == NAMESPACE:
+            for each in made if isinstance(made, tuple) else (made,):
+                each.zero_()
+        return made
+
+
+@contextmanager
+def collected_kernels() -> Iterator[Kernels]:
+    """Collect the kernels that work on a GPU would launch; it runs without them, on zeros.
+
+    Nothing is compiled meanwhile. Tensors that the work changes in place it may change.
+    """
+    from triton import knobs
+
+    found: Kernels = {}
+
+    def collect(*, fn: Any, compile: dict[str, Any], **_: Any) -> bool:  # noqa: A002 - Triton's
+        kernel, variant = fn.jit_function, compile["specialization_data"]
+
+        def build() -> object:
+            # `run` loads the compiled kernel and builds its launcher
+            return kernel.preload(variant).run
+
+        found.setdefault((fn.name, str(compile["key"])), build)
+        return True  # neither compile nor launch it
+
+    before = knobs.runtime.jit_cache_hook
+    knobs.runtime.jit_cache_hook = collect
+    try:
+        with _ZeroedMemory():  # type: ignore[no-untyped-call]
+            yield found
+    finally:
+        knobs.runtime.jit_cache_hook = before
+
+
+def compile_kernels(
+    kernels: Kernels, threads: int, on_done: Callable[[int, int], None] | None = None
+) -> None:
+    """Compile kernels on several threads; Triton leaves Python's lock for most of the work.
+
+    Args:
+        kernels: What `collected_kernels` gave.
+        threads: Kernels at a time.
+        on_done: Called with how many are compiled, and of how many.
+    """
+    device = torch.cuda.current_device()
+
+    def compile_one(build: Callable[[], object]) -> None:
+        torch.cuda.set_device(device)
+        build()
+
+    with ThreadPoolExecutor(threads) as pool:
+        futures = [pool.submit(compile_one, build) for build in kernels.values()]
+        for done, future in enumerate(as_completed(futures), start=1):
+            future.result()
+            if on_done:
+                on_done(done, len(futures))
