@@ -80,17 +80,21 @@ def order_layers(
         raise UserError("topology.seed must be given for a random order, got None")
     starts = topology.starts()
     topology = replace(topology, ptr=starts)
-    if policy.is_identity:
-        return [NodeOrder(None, _repeat(starts, samples), samples)] * len(layers)
+    tokens = samples * topology.batch.shape[0]
+    if policy.bins == 1:
+        every = starts
+        if samples > 1:  # the boundaries of all graphs, sample after sample
+            shift = torch.arange(samples, device=starts.device)[:, None] * starts[-1]
+            every = torch.cat([(starts[:-1] + shift).flatten(), starts[-1:] * samples])
+        boundaries = [every.int()] * len(layers)
+        if policy.is_identity:
+            return [NodeOrder(None, each, samples) for each in boundaries]
     groups = len(layers) * samples * topology.num_graphs * policy.bins
     words = _words_by_kernel(policy, topology, samples, layers)
     if words is None:
         words = _join(_keys(policy, topology, samples, layers))
-    tokens = samples * topology.batch.shape[0]
     order, word = _sort(words, topology, tokens)
-    if policy.bins == 1:
-        boundaries = [_repeat(starts, samples)] * len(layers)
-    else:
+    if policy.bins > 1:
         # The group is the first digit: each begins where the other digits can only be 0.
         boundaries = _find_groups(word, groups, words[0][1] // max(groups, 1), tokens, len(layers))
     orders = order.view(len(layers), tokens).unbind()
@@ -229,14 +233,6 @@ def _sort(
         order = order[place]
     is_single = values.numel() == tokens
     return order if is_single else order % tokens, word
-
-
-def _repeat(starts: Int[Tensor, " boundaries"], samples: int) -> Int32[Tensor, " all_boundaries"]:
-    """Boundaries of all graphs, sample after sample."""
-    if samples == 1:
-        return starts.int()
-    shift = torch.arange(samples, device=starts.device)[:, None] * starts[-1]
-    return torch.cat([(starts[:-1] + shift).flatten(), starts[-1:] * samples]).int()
 
 
 def _find_groups(
