@@ -33,7 +33,7 @@ from graphmamba.nn.config import ModelConfig
 from graphmamba.nn.exphormer import ExphormerStack
 from graphmamba.nn.gated_gcn import GatedGCN
 from graphmamba.nn.gps import GPSLayer
-from graphmamba.nn.mamba import SelectivePath
+from graphmamba.nn.graph_mamba import SelectivePath
 from graphmamba.nn.model import GraphMamba, columns_read
 from graphmamba.studies.report import table, write_json
 from graphmamba.training.compile import compile_parts

@@ -9,7 +9,7 @@ from graphmamba.errors import UserError
 from graphmamba.nn.config import (
     ModelConfig,
 )
-from graphmamba.nn.mamba import MambaConfig
+from graphmamba.nn.graph_mamba import MambaConfig
 from graphmamba.ordering.policy import OrderPolicy
 from graphmamba.training.experiment import Experiment, OptimConfig, TrainConfig
 from tests.helpers.typecheck import typecheck_off

@@ -14,7 +14,6 @@ pytest.importorskip("numba")
 
 from graphmamba.data import compiled as data
 from graphmamba.ops import cpu_compile as ops
-from graphmamba.ops.cpu_compile import fingerprint_of
 
 KERNELS = """
 from pathlib import Path
@@ -66,14 +65,3 @@ def test_all_that_kernels_import_counts(stage: str) -> None:
     assert len(files) > 3
     for file in files:
         assert files_imported_by(file) <= {compiler, *module.SOURCES}, file
-
-
-def test_a_fingerprint_is_that_of_the_contents(tmp_path: Path) -> None:
-    one, other = tmp_path / "one", tmp_path / "other"
-    one.write_text("1")
-    other.write_text("2")
-    before = fingerprint_of([one, other])
-    assert fingerprint_of([other, one]) == before
-    assert fingerprint_of([one]) != before
-    other.write_text("3")
-    assert fingerprint_of([one, other]) != before

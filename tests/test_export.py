@@ -1,6 +1,6 @@
-"""`torch.export` and `torch.compile` take whole models.
+"""`torch.export` takes whole models.
 
-Each runs in a process of its own, since neither can see through the shape checks of the tests.
+Each runs in a process of its own, since it cannot see through the shape checks of the tests.
 """
 
 import os
@@ -84,25 +84,12 @@ def in_graphs(*sizes):
 
 nodes, edges = Dim("nodes", min=2), Dim("edges")
 shapes = {"x": {0: nodes}, "edge_index": {1: edges}}
-for policy in (OrderPolicy(), OrderPolicy(bins=2)):
-    block = GraphMambaBlock(16, policy).eval()
-    program = torch.export.export(block, example(9, 20), dynamic_shapes=shapes)
-    assert_alike(program, block, *(example(n, 3 * n) for n in (2, 3, 5, 6, 7, 400)), example(4, 0))
-    in_batch = {**shapes, "batch": {0: nodes}}
-    program = torch.export.export(block, in_graphs(4, 1, 3), dynamic_shapes=in_batch)
-    assert_alike(program, block, in_graphs(2), in_graphs(1, 1), in_graphs(30, 1, 0, 2, 9))
-"""
-COMPILE = """
-for name in sys.argv[1:]:
-    experiment = small_experiment(name, **{"model.layers": 1})
-    module = FromColumns(experiment.build())
-    compiled = torch.compile(module, backend="aot_eager", dynamic=True)
-    for seed, count in ((0, 3), (1, 5)):
-        columns = columns_of(experiment, module.model, count, seed, nodes=(4, 9))
-        compiled.train()(columns).sum().backward()
-        assert all(torch.isfinite(p.grad).all() for p in module.parameters() if p.grad is not None)
-        compiled.eval()
-        assert torch.allclose(compiled(columns), module(columns), atol=1e-5), name
+block = GraphMambaBlock(16, OrderPolicy(bins=2)).eval()
+program = torch.export.export(block, example(9, 20), dynamic_shapes=shapes)
+assert_alike(program, block, *(example(n, 3 * n) for n in (2, 3, 5, 6, 7, 400)), example(4, 0))
+in_batch = {**shapes, "batch": {0: nodes}}
+program = torch.export.export(block, in_graphs(4, 1, 3), dynamic_shapes=in_batch)
+assert_alike(program, block, in_graphs(2), in_graphs(1, 1), in_graphs(30, 1, 0, 2, 9))
 """
 
 
@@ -153,7 +140,7 @@ def thorough(*names: str) -> object:
 @pytest.mark.parametrize(
     "names",
     [
-        ("peptides-func/graph-mamba", "pcqm-contact/graph-mamba", "cifar10/exphormer"),
+        ("peptides-func/graph-mamba", "cifar10/exphormer"),
         thorough("peptides-func/graph-mamba-plus", "pascalvoc-sp/graph-mamba"),
         thorough("peptides-func/gps-bigbird", "peptides-func/gine", "mnist/gcn"),
         thorough("peptides-func/gps-transformer", "malnet-tiny/gps-performer"),
@@ -167,8 +154,8 @@ def test_export_of_the_eval_model(names: tuple[str, ...]) -> None:
 @pytest.mark.parametrize(
     "names",
     [
-        ("peptides-func/graph-mamba", "pascalvoc-sp/gatedgcn"),
-        thorough("peptides-func/gine", "mnist/gcn"),
+        ("peptides-func/graph-mamba",),
+        thorough("peptides-func/gine", "pascalvoc-sp/gatedgcn"),
         thorough("peptides-func/gps-transformer", "malnet-tiny/gps-performer"),
         thorough("peptides-func/gps-bigbird", "cifar10/exphormer"),
     ],
@@ -188,7 +175,3 @@ def test_what_the_documented_recipe_saves_runs_elsewhere(tmp_path: Path) -> None
     (recipe,) = RECIPE
     run(BEFORE_RECIPE + recipe + AFTER_RECIPE, folder=tmp_path)
     run(ELSEWHERE, folder=tmp_path)
-
-
-def test_compile_of_the_whole_model() -> None:
-    run(COMPILE, "malnet-tiny/graph-mamba")

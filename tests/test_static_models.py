@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 import torch
 from torch import Tensor
-from torch._subclasses.fake_tensor import DataDependentOutputException, FakeTensorMode
+from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call
 from torch_geometric.data import Batch
 
@@ -38,8 +38,6 @@ NAMES = [
     "cifar10/exphormer",
     "peptides-func/gcn",
     "coco-sp/gps-transformer-tuned",
-    "pattern/gps-transformer",
-    "pascalvoc-sp/gps-performer",
 ]
 CAPTURED = [
     "peptides-func/graph-mamba",
@@ -50,14 +48,9 @@ CAPTURED = [
     "peptides-func/gps-transformer",
     "peptides-func/exphormer",
     "peptides-func/gatedgcn",
-    "pattern/gps-transformer",
     "pattern/gps-performer",
     "pattern/gps-bigbird",
-    "pattern/exphormer",
-    "pattern/gatedgcn",
     "pascalvoc-sp/gps-transformer-tuned",
-    "pascalvoc-sp/exphormer",
-    "pascalvoc-sp/gatedgcn-tuned",
 ]
 SIZES = {
     "snug": ([3, 0, 2], StaticSize(3, 64, 192, (256,))),
@@ -128,18 +121,6 @@ def test_paddings_change_no_number(name: str, training: bool) -> None:
         assert ours.keys() == truth.keys()
         for key, value in truth.items():
             torch.testing.assert_close(ours[key], value, rtol=1e-9, atol=1e-10, msg=key)
-
-
-@pytest.mark.parametrize("training", [True, False], ids=["training", "evaluation"])
-def test_paddings_change_no_number_in_float32(training: bool) -> None:
-    torch.manual_seed(0)
-    experiment = small_experiment("peptides-func/graph-mamba", **DROPLESS)
-    model = experiment.build().train(training)
-    store = small_store(experiment, model, torch.float32)
-    truth = results(experiment, model, store.batch(torch.tensor([3, 0, 2])), rows=3)
-    ours = results(experiment, model, padded(store, *SIZES["wide"]), rows=3)
-    for key, value in truth.items():
-        torch.testing.assert_close(ours[key], value, rtol=1e-4, atol=1e-5, msg=key)
 
 
 def test_real_rows_keep_their_dropout() -> None:
@@ -226,11 +207,3 @@ def sized_batch(experiment: Experiment) -> Batch:
 def test_nothing_is_read_back_from_a_static_batch(name: str) -> None:
     experiment = small_experiment(name, **{"model.layers": 1})
     run_on_shapes(experiment, sized_batch(experiment))
-
-
-def test_the_longest_graph_of_a_batch_without_blocks_is_read_back() -> None:
-    experiment = small_experiment("pattern/gps-transformer")
-    graphs = sized_batch(experiment)
-    del graphs.dense_blocks
-    with pytest.raises(DataDependentOutputException):
-        run_on_shapes(experiment, graphs)

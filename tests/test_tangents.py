@@ -63,34 +63,3 @@ def test_tangents_are_rejected(name: str, way: Callable[[Function, Tensor], Tens
     function, x = FUNCTIONS[name]("cpu")
     with pytest.raises(NotImplementedError, match="has no derivative in forward mode"):
         way(function, x)
-
-
-@pytest.mark.parametrize("way", [by_functional, by_dual_numbers])
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_the_reference_knows_them(
-    name: str, way: Callable[[Function, Tensor], Tensor | None]
-) -> None:
-    function, x = FUNCTIONS[name]("reference")
-    step = 1e-6
-    expected = (function(x + step) - function(x - step)) / (2 * step)
-    assert torch.allclose(way(function, x), expected, atol=1e-7)
-
-
-def test_what_has_no_tangent_passes_beside_others() -> None:
-    function, x = FUNCTIONS["scan-0"]("cpu")
-    beside = torch.func.jvp(lambda y: y * function(x), (x,), (x,))[1]
-    assert torch.equal(beside, x * function(x))
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_functional_gradients_are_rejected(name: str) -> None:
-    function, x = FUNCTIONS[name]("cpu")
-    with pytest.raises(RuntimeError, match="functorch"):
-        torch.func.grad(lambda given: function(given).sum())(x)
-
-
-@pytest.mark.parametrize("name", FUNCTIONS)
-def test_what_is_constant_inside_of_functional_gradients_is_computed(name: str) -> None:
-    function, x = FUNCTIONS[name]("cpu")
-    found = torch.func.grad(lambda scale: (scale * function(x)).sum())(torch.ones(()).double())
-    assert found == pytest.approx(float(function(x).sum()))

@@ -35,8 +35,8 @@ if TYPE_CHECKING:
     from graphmamba.nn import GraphMambaLayer as GraphMambaLayer
     from graphmamba.nn.config import EncoderConfig as EncoderConfig
     from graphmamba.nn.config import ModelConfig as ModelConfig
+    from graphmamba.nn.graph_mamba import MambaConfig as MambaConfig
     from graphmamba.nn.heads import HeadConfig as HeadConfig
-    from graphmamba.nn.mamba import MambaConfig as MambaConfig
     from graphmamba.nn.model import GraphMamba as GraphMamba
     from graphmamba.ops import causal_conv1d as causal_conv1d
     from graphmamba.ops import selective_scan as selective_scan
@@ -62,8 +62,8 @@ _NAMES = {
     "data.store": ["GraphStore"],
     "nn": ["GatedGCNConv", "GraphMambaBlock", "GraphMambaLayer"],
     "nn.config": ["EncoderConfig", "ModelConfig"],
+    "nn.graph_mamba": ["MambaConfig"],
     "nn.heads": ["HeadConfig"],
-    "nn.mamba": ["MambaConfig"],
     "nn.model": ["GraphMamba"],
     "ops": ["causal_conv1d", "selective_scan"],
     "ordering": ["OrderPolicy"],

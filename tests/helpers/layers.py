@@ -25,6 +25,11 @@ from graphmamba.nn import (
 from graphmamba.ordering import OrderPolicy
 
 
+def count(module: nn.Module) -> int:
+    """Parameters of a module."""
+    return sum(parameter.numel() for parameter in module.parameters())
+
+
 def spectral(channels: int) -> nn.Module:
     """A filter, beside GCN, that no longer starts at 0."""
     beside = SpectralFilter(channels, SpectralConfig(num_eigenvectors=5, gaussians=6))

@@ -1,6 +1,6 @@
-"""torch.compile and torch.export take the layer, whatever the sizes of the graphs.
+"""torch.compile takes the layer, whatever the sizes of the graphs.
 
-Each runs in a process of its own, without the shape checker, which neither can trace.
+Each runs in a process of its own, without the shape checker, which it cannot trace.
 """
 
 import pytest
@@ -20,7 +20,7 @@ layer = GraphMambaLayer(8, OrderPolicy(bins=2), dropout=0.1)
 
 COMPILE = """
 compiled = torch.compile(layer, backend=BACKEND, dynamic=True, fullgraph=True)
-for sizes in ((40, 2, 50), (35, 41), (60, 1, 9, 20)):
+for sizes in ((40, 2, 50), (60, 1, 9, 20)):
     topology = random_topology(sizes)
     results = []
     for run in (layer, compiled):
@@ -73,8 +73,8 @@ class Encoder(torch.nn.Module):
         return Encoded(graphs.x, graphs.e, None)
 
 stack = Backbone(
-    Encoder(), [GatedGCN(8, is_centered=True) for _ in range(3)], reverse_edges=ReverseEdges(8),
-    virtual_nodes=[VirtualNode(8), VirtualNode(8)], has_jumping_knowledge=True,
+    Encoder(), [GatedGCN(8, is_centered=True) for _ in range(2)], reverse_edges=ReverseEdges(8),
+    virtual_nodes=[VirtualNode(8)], has_jumping_knowledge=True,
 )
 compiled = torch.compile(stack, backend="aot_eager", dynamic=True, fullgraph=True)
 for sizes in ((20, 2, 25), (30, 1, 9, 20)):
@@ -107,32 +107,6 @@ first, second = (compiled(x, topology.edge_index, topology.batch) for _ in range
 assert not torch.equal(first, second)
 """
 
-EXPORT = """
-class Layer(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.layer, self.noise_seed = layer, NoiseSeed(3)
-
-    def forward(self, x, e, edge_index, batch, graph_key):
-        seed, columns = self.noise_seed(), {"graph_key": graph_key}
-        topology = Topology(edge_index, batch, graph_key.shape[0], seed, columns)
-        return self.layer(x, e, topology)
-
-def arguments(sizes):
-    topology = random_topology(sizes)
-    x, e = random_rows(topology)
-    return x, e, topology.edge_index, topology.batch, topology.columns["graph_key"]
-
-module = Layer().eval()
-nodes, edges, graphs = (torch.export.Dim(name) for name in ("nodes", "edges", "graphs"))
-shapes = ({0: nodes}, {0: edges}, {1: edges}, {0: nodes}, {0: graphs})
-with torch.no_grad():
-    program = torch.export.export(module, arguments((7, 2, 12)), dynamic_shapes=shapes)
-    for sizes in ((7, 2, 12), (30, 1, 0, 4, 4)):
-        for plain, exported in zip(module(*arguments(sizes)), program.module()(*arguments(sizes))):
-            assert torch.allclose(plain, exported, atol=1e-5)
-"""
-
 
 BACKENDS = [
     "aot_eager",
@@ -142,31 +116,22 @@ BACKENDS = [
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-def test_one_compiled_layer_serves_all_sizes(backend: str) -> None:
-    run_apart(PREAMBLE + f"BACKEND = {backend!r}\n" + COMPILE)
+def test_a_compiled_layer_and_stack_serve_all_sizes_and_a_block_draws_anew(backend: str) -> None:
+    again = "torch.compiler.reset()\ntorch._dynamo.utils.counters.clear()\n"
+    parts = [COMPILE, STACK, COUNT] if backend == "aot_eager" else [COMPILE, COUNT]
+    run_apart(PREAMBLE + f"BACKEND = {backend!r}\n" + again.join(parts))
 
 
 @pytest.mark.parametrize(
     "names",
     [
-        ("transformer", "gcn", "gatedgcn-centered", "spectral"),
+        ("transformer", "spectral"),
         pytest.param(
-            ("performer", "bigbird", "exphormer", "gatedgcn", "gine"), marks=pytest.mark.thorough
+            ("performer", "bigbird", "exphormer", "gatedgcn", "gine"),
+            marks=pytest.mark.thorough,
         ),
     ],
     ids=" ".join,
 )
 def test_one_compiled_baseline_serves_all_sizes(names: tuple[str, ...]) -> None:
     run_apart(PREAMBLE + f"NAMES = {names!r}\n" + BASELINES)
-
-
-def test_a_compiled_stack_serves_all_sizes() -> None:
-    run_apart(PREAMBLE + STACK)
-
-
-def test_a_compiled_block_still_draws_anew() -> None:
-    run_apart(PREAMBLE + "BACKEND = 'aot_eager'\n" + COUNT)
-
-
-def test_an_exported_layer_serves_all_sizes() -> None:
-    run_apart(PREAMBLE + EXPORT)

@@ -2,14 +2,11 @@
 
 import pytest
 import torch
-from torch_geometric.data import Data
 
 from graphmamba import GatedGCNConv
-from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.nn import GatedGCN
 from tests.helpers.graphs import random_rows, random_topology
-from tests.helpers.processes import run_apart
 from tests.helpers.typecheck import typecheck_off
 
 DEVICES = ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)]
@@ -40,16 +37,6 @@ def test_it_is_the_layer_of_the_models() -> None:
     for ours, others in zip(
         layer(x, e, topology), conv(x, topology.edge_index.int(), e), strict=True
     ):
-        assert torch.equal(ours, others)
-
-
-def test_edges_of_a_store_need_no_sorting() -> None:
-    edges = torch.tensor([[2, 0, 1, 2], [1, 2, 0, 0]])
-    graph = Data(x=torch.randn(3, 8), edge_index=edges, edge_attr=torch.randn(4, 8))
-    batch = GraphStore.from_pyg([graph, graph]).batch(torch.tensor([1, 0]), by_source=True)
-    layer = GatedGCNConv(8).eval()
-    arguments = batch.x, batch.edge_index, batch.edge_attr
-    for ours, others in zip(layer(*arguments, batch.source_order), layer(*arguments), strict=True):
         assert torch.equal(ours, others)
 
 
@@ -86,27 +73,6 @@ def test_wrong_arguments_are_rejected(changes: dict[str, object], message: str) 
     }
     with typecheck_off(), pytest.raises(UserError, match=message):
         GatedGCNConv(8)(**{**right, **changes})
-
-
-def test_an_unknown_backend_is_rejected() -> None:
-    with typecheck_off(), pytest.raises(UserError, match=r"backend must be one of .* got 'mamba'"):
-        GatedGCNConv(8, backend="mamba")
-
-
-def test_one_compiled_layer_serves_all_sizes() -> None:
-    run_apart(
-        "import torch\n"
-        "from graphmamba import GatedGCNConv\n"
-        "from tests.helpers.graphs import random_rows, random_topology\n"
-        "layer = GatedGCNConv(8).eval()\n"
-        "compiled = torch.compile(layer, backend='aot_eager', dynamic=True, fullgraph=True)\n"
-        "for sizes in ((9, 2, 5), (5, 11), (6, 1, 9, 2)):\n"
-        "    topology = random_topology(sizes)\n"
-        "    x, e = random_rows(topology)\n"
-        "    pairs = zip(layer(x, topology.edge_index, e), compiled(x, topology.edge_index, e))\n"
-        "    assert all(torch.allclose(ours, others, atol=1e-6) for ours, others in pairs)\n"
-        "assert torch._dynamo.utils.counters['stats']['unique_graphs'] == 1\n"
-    )
 
 
 def test_dropout_draws_anew_in_training_only() -> None:

@@ -7,22 +7,16 @@ import torch
 from torch.nn import functional
 from torch_geometric.nn import LayerNorm
 
-from graphmamba.errors import UserError
 from graphmamba.nn import (
     GCN,
     GCNE,
     Attention,
     GatedGCN,
     GPSLayer,
-    GraphMambaGlobal,
-    GraphMambaLayer,
     ResidualLayer,
 )
-from graphmamba.nn.config import ModelConfig, ResidualConfig
-from graphmamba.nn.model import build_layers
-from graphmamba.nn.norm import GraphLayerNorm, NodeNorm, NormName
+from graphmamba.nn.norm import GraphLayerNorm
 from tests.helpers.graphs import random_rows, random_topology
-from tests.helpers.typecheck import typecheck_off
 
 
 def test_layer_with_gated_gcn_is_its_formula() -> None:
@@ -46,11 +40,6 @@ def test_local_models_without_residual_get_one() -> None:
     s = x + layer.local_model(x, e, topology)[0]
     expected = s + layer.fc2(torch.relu(layer.fc1(s)))
     assert torch.allclose(layer(x, e, topology)[0], expected, atol=1e-6)
-
-
-def test_activation_reaches_local_model_and_feed_forward() -> None:
-    layer = GraphMambaLayer(8, activation="gelu")
-    assert layer.activation is layer.local_model.activation is torch.nn.functional.gelu
 
 
 def test_dropout_acts_in_training_only() -> None:
@@ -94,28 +83,6 @@ def test_graph_norm_is_the_layer_norm_of_pyg() -> None:
     )
 
 
-@pytest.mark.parametrize(
-    ("name", "count"), [("batch", 16), ("layer", 16), ("graph", 16), ("none", 0)]
-)
-def test_norms_by_name(name: str, count: int) -> None:
-    norm = NodeNorm(name, 8)
-    assert sum(parameter.numel() for parameter in norm.parameters()) == count
-    topology = random_topology()
-    x, _ = random_rows(topology)
-    assert norm(x, topology).shape == x.shape
-
-
-def test_wrong_arguments_are_rejected() -> None:
-    with pytest.raises(UserError, match="local_model and global_model must not both be None"):
-        GPSLayer(8, None, None)
-    with typecheck_off(), pytest.raises(UserError, match=r"norm must be one of .* got 'instance'"):
-        GraphMambaLayer(8, norm="instance")
-    with pytest.raises(UserError, match=r"dropout must be in \[0, 1\), got 2.0"):
-        GraphMambaLayer(8, dropout=2.0)
-    with pytest.raises(UserError, match="layer must be at least 0, got -1"):
-        GraphMambaLayer(8, layer=-1)
-
-
 @pytest.mark.parametrize("has_residual", [True, False])
 @pytest.mark.parametrize("has_global_model", [True, False])
 def test_plain_layers_are_their_formula(has_global_model: bool, has_residual: bool) -> None:
@@ -137,71 +104,3 @@ def test_plain_layers_are_their_formula(has_global_model: bool, has_residual: bo
     expected = functional.gelu(rows) + (x if has_residual else 0)
     assert torch.allclose(out, expected, atol=1e-6)
     assert torch.equal(edges, e)
-
-
-def test_dropout_takes_whole_entries_in_training_only() -> None:
-    topology = random_topology((40,))
-    x, e = random_rows(topology)
-    layer = ResidualLayer(
-        8, GCNE(8), dropout=0.5, norm="batch", global_model=Attention(8, 2), has_residual=False
-    )
-    torch.manual_seed(0)
-    dropped = layer(x, e, topology)[0]
-    layer.dropout.rate = 0.0
-    whole = layer(x, e, topology)[0]
-    is_left = dropped != 0
-    assert torch.allclose(dropped[is_left], 2 * whole[is_left], atol=1e-6)
-    assert 0 < is_left.sum() < (whole != 0).sum()
-
-
-@pytest.mark.parametrize("norm", ["batch", "layer", "graph"])
-def test_a_global_model_begins_with_little_to_say(norm: NormName) -> None:
-    topology = random_topology()
-    x, e = random_rows(topology)
-    layer = ResidualLayer(8, GCNE(8), activation="none", norm=norm, global_model=Attention(8, 2))
-    with_global_model = layer(x, e, topology)[0]
-    layer.global_model = None
-    without = layer(x, e, topology)[0]
-    assert (with_global_model - without).std().item() == pytest.approx(0.1, rel=0.1)
-
-
-def test_a_plain_stack_has_global_models_that_node_order_anew() -> None:
-    config = ModelConfig(
-        8, 2, local_model="gcne", layer="residual", residual=ResidualConfig(norm="batch")
-    )
-    layers = build_layers(config)
-    assert all(isinstance(layer, ResidualLayer) for layer in layers)
-    global_models = [layer.global_model for layer in layers]
-    assert all(isinstance(global_model, GraphMambaGlobal) for global_model in global_models)
-    assert [global_model.layer for global_model in global_models] == [0, 1]
-
-
-def test_without_a_global_model_a_layer_is_plain_whatever_the_entry() -> None:
-    for name in ("gps", "residual"):
-        (layer,) = build_layers(
-            ModelConfig(8, 1, local_model="gcne", global_model="none", layer=name)
-        )
-        assert isinstance(layer, ResidualLayer)
-        assert layer.global_model is None
-
-
-def test_exphormer_is_no_plain_layer() -> None:
-    with pytest.raises(
-        UserError, match=r"model\.layer must be 'gps' for Exphormer, got 'residual'"
-    ):
-        build_layers(ModelConfig(8, 1, global_model="exphormer", layer="residual"))
-
-
-def test_a_plain_layer_is_not_without_messages() -> None:
-    with pytest.raises(UserError, match=r"model\.local_model must be a local model"):
-        build_layers(ModelConfig(8, 1, local_model="none", layer="residual"))
-
-
-def test_a_plain_layer_with_a_global_model_adds_its_input_once() -> None:
-    message = r"model\.local_model must be a model without a residual of its own .* got 'gatedgcn'"
-    with pytest.raises(UserError, match=message):
-        build_layers(ModelConfig(8, 1, local_model="gatedgcn", layer="residual"))
-    (alone,) = build_layers(
-        ModelConfig(8, 1, local_model="gatedgcn", global_model="none", layer="residual")
-    )
-    assert isinstance(alone, GatedGCN)

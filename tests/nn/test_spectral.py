@@ -74,9 +74,3 @@ def test_missing_spectra_are_asked_for(topology: Topology) -> None:
     bare = with_columns(topology, laplacian_values=None)
     with pytest.raises(UserError, match=r"topology must have laplacian_vectors and .* got None"):
         filter_of()(random_rows(topology, dtype=torch.float64)[0], bare)
-
-
-@pytest.mark.parametrize("entry", [{"num_eigenvectors": 0}, {"cutoff": 0.0}, {"gaussians": 1}])
-def test_wrong_entries_are_rejected(entry: dict[str, float]) -> None:
-    with pytest.raises(UserError, match=f"spectral.{next(iter(entry))} must be"):
-        SpectralConfig(**entry)

@@ -22,7 +22,7 @@ from graphmamba.ops.backends import TritonBackend
 from graphmamba.ops.batch_norm import Drop, Running, batch_norm_act
 from graphmamba.ops.dropout import dropped
 from tests.helpers.agreement import Results, assert_as_exact, assert_bit_equal, max_error
-from tests.helpers.processes import needs_triton, run_apart
+from tests.helpers.processes import run_apart
 
 SEED = torch.tensor(77)
 ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
@@ -356,29 +356,6 @@ def test_kernels_are_as_exact_as_the_reference(name: str) -> None:
 @pytest.mark.gpu
 def test_kernels_promote_types_as_the_reference_does() -> None:
     check_types("cuda")
-
-
-@needs_triton
-@pytest.mark.parametrize("rows", [1, 64, 65, 195_000])
-@pytest.mark.parametrize(
-    ("channels", "width"), [(96, 32), (48, 16), (16, 16), (3, 16), (52, 32), (88, 32), (200, 16)]
-)
-def test_programs_are_as_many_as_have_work_and_no_more_than_allowed(
-    rows: int, channels: int, width: int
-) -> None:
-    triton = import_module("graphmamba.ops.batch_norm.triton")
-    tile = triton.Tile(rows=64, channels=32, programs=100)
-    grid = triton.partition(rows, channels, tile, most=20)
-    programs, blocks = grid.programs
-    height = grid.constants["T"]
-    tiles = -(-rows // height)
-    assert grid.constants["C"] == width
-    assert height * width == tile.rows * tile.channels
-    assert blocks * width >= channels > (blocks - 1) * width
-    assert programs <= min(tiles, 20)
-    assert programs * blocks <= 100
-    # The same number of rounds as with all programs that are allowed.
-    assert -(-tiles // programs) == -(-tiles // min(tiles, 20, 100 // blocks))
 
 
 @pytest.mark.parametrize(

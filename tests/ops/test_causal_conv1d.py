@@ -1,7 +1,6 @@
 """The causal convolution: every backend against the reference, in float64 where that is exact."""
 
-from dataclasses import dataclass, replace
-from typing import Any, Literal
+from dataclasses import replace
 
 import pytest
 import torch
@@ -10,46 +9,21 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from graphmamba.ops import causal_conv1d
-from graphmamba.ops.backends import Backend
 from tests.helpers.agreement import (
-    Results,
-    assert_as_exact,
-    assert_bit_equal,
-    assert_bits_ignore_threads,
     in_both_directions,
-    max_error,
     on_each_device,
-    poison_allocations,
+)
+from tests.helpers.sequences import (
+    ORDERS,
+    Call,
+    Order,
+    assert_right,
+    boundaries_of,
+    draw_order,
+    run,
 )
 
-Order = Literal["none", "repeated", "permutation", "samples"]
-ORDERS = ["none", "repeated", "permutation", "samples"]
 by_order = pytest.mark.parametrize("order", ORDERS)
-
-
-@dataclass(frozen=True)
-class Call:
-    """All arguments; `grad` is the gradient of the output."""
-
-    inputs: dict[str, Tensor | None]
-    cu_seqlens: Tensor
-    order: Tensor | None
-    flags: dict[str, bool]
-    grad: Tensor
-
-    def to(self, dtype: torch.dtype) -> "Call":
-        inputs = {name: None if t is None else t.to(dtype) for name, t in self.inputs.items()}
-        return replace(self, inputs=inputs, grad=self.grad.to(dtype))
-
-    def leaves(self, device: str = "cpu") -> dict[str, Tensor | None]:
-        return {
-            name: None if x is None else x.detach().to(device, copy=True).requires_grad_()
-            for name, x in self.inputs.items()
-        }
-
-    def settings(self, device: str = "cpu") -> dict[str, Any]:
-        order = None if self.order is None else self.order.to(device)
-        return {"cu_seqlens": self.cu_seqlens.to(device), "order": order, **self.flags}
 
 
 def draw(
@@ -70,16 +44,15 @@ def draw(
     def normal(*shape: int) -> Tensor:
         return 0.5 * torch.randn(shape, generator=generator).double()
 
-    read = None
-    if order == "repeated":
-        read = torch.randint(rows, (steps,), generator=generator)
-    elif order != "none":
-        read = torch.randperm(steps, generator=generator).int()
-    bias = normal(inner) if has_bias else None
     return Call(
-        {"x": normal(rows, inner), "weight": normal(inner, width), "bias": bias},
-        torch.tensor([0, *lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32),
-        read,
+        causal_conv1d,
+        {
+            "x": normal(rows, inner),
+            "weight": normal(inner, width),
+            "bias": normal(inner) if has_bias else None,
+        },
+        boundaries_of(lengths),
+        draw_order(order, steps, rows, generator),
         {
             "permutation": order in {"permutation", "samples"},
             "activation": activation,
@@ -87,23 +60,6 @@ def draw(
         },
         normal(steps, inner),
     )
-
-
-def run(call: Call, backend: Backend = "auto", device: str = "cpu") -> Results:
-    """Output and gradients."""
-    leaves = call.leaves(device)
-    y = causal_conv1d(**leaves, **call.settings(device), backend=backend, check=True)
-    y.backward(call.grad.to(y))
-    found = {"y": y.detach(), **{name: x.grad for name, x in leaves.items() if x is not None}}
-    return {name: value.cpu() for name, value in found.items()}
-
-
-def assert_right(call: Call, backend: Backend = "auto", device: str = "cpu") -> None:
-    single, truth = call.to(torch.float32), run(call, "reference")
-    assert_as_exact(run(single, backend, device), run(single, "reference"), truth)
-    if backend != "triton" and device == "cpu":
-        for name, value in run(call).items():
-            assert max_error(value, truth[name]) <= 1e-10, name
 
 
 @st.composite
@@ -165,41 +121,6 @@ def test_the_convolution_is_causal(reverse: bool, device: str) -> None:
 
 
 @on_each_device
-@in_both_directions
-@pytest.mark.parametrize("backend", ["auto", "reference"])
-def test_sequences_do_not_leak_into_one_another(
-    backend: Backend, reverse: bool, device: str
-) -> None:
-    clean = draw((33, 50, 40), reverse=reverse).to(torch.float32)
-    x, grad = clean.inputs["x"].clone(), clean.grad.clone()
-    x[33:83], grad[33:83] = torch.nan, torch.inf
-    dirty = replace(clean, inputs=clean.inputs | {"x": x}, grad=grad)
-    ours, others = (run(call, backend, device) for call in (clean, dirty))
-    well = torch.cat([torch.arange(33), torch.arange(83, 123)])
-    for name in ("y", "x"):
-        assert torch.equal(ours[name][well], others[name][well]), name
-
-
-@on_each_device
-@by_order
-def test_repeats_are_bit_equal(order: Order, device: str) -> None:
-    call = draw((1000, 3, 800, 81), order=order).to(torch.float32)
-    assert_bits_ignore_threads(lambda: run(call, device=device))
-
-
-@on_each_device
-@in_both_directions
-@by_order
-def test_all_that_is_allocated_is_written(
-    order: Order, reverse: bool, device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    call = draw((0, 100, 1, 64), order=order, reverse=reverse).to(torch.float32)
-    clean = run(call, device=device)
-    poison_allocations(monkeypatch)
-    assert_bit_equal(clean, run(call, device=device))
-
-
-@on_each_device
 def test_empty_batches_give_empty_outputs_and_no_gradients(device: str) -> None:
     call = draw((0, 0)).to(torch.float32)
     results = run(call, device=device)
@@ -219,20 +140,7 @@ def test_bfloat16_is_float32_with_rounded_ends(device: str) -> None:
         torch.testing.assert_close(value.float(), wide[name], rtol=2**-8, atol=2**-8)
 
 
-@on_each_device
-def test_views_of_wider_rows_are_as_good_as_copies(device: str) -> None:
-    call = draw((40, 33), order="permutation").to(torch.float32)
-    x = call.inputs["x"]
-    view = replace(
-        call,
-        inputs=call.inputs | {"x": torch.cat([x.flip(1), x], dim=1)[:, 52:]},
-        grad=call.grad.t().contiguous().t(),
-    )
-    assert_bit_equal(run(call, device=device), run(view, device=device))
-
-
-@pytest.mark.parametrize("has_bias", [False, True], ids=["bare", "bias"])
-@by_order
+@pytest.mark.parametrize(("order", "has_bias"), [("none", False), ("samples", True)])
 def test_the_operator_keeps_the_rules_of_pytorch(order: Order, has_bias: bool) -> None:
     call = draw((5, 1, 6), 5, order=order, has_bias=has_bias).to(torch.float32)
     arguments = (*call.leaves().values(), *call.settings().values())

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 import pytest
 import torch
 
-from graphmamba.ops.cpu_arrays import share_out, sum_by_row
+from graphmamba.ops.cpu_arrays import share_out
 
 
 @pytest.fixture(params=[1, 2, 3], ids="{} threads".format)
@@ -38,25 +38,3 @@ def test_an_error_reaches_the_caller() -> None:
 
     with pytest.raises(ArithmeticError):
         share_out(fail, 5)
-
-
-@pytest.mark.parametrize("inner", [1, 16, 35])
-def test_rows_that_are_read_several_times_get_the_sum(inner: int) -> None:
-    order, values = torch.tensor([4, 0, 4, 9, 4, 2]), torch.rand(6, inner)
-    expected = torch.zeros(5, inner).index_add(0, order % 5, values)
-    torch.testing.assert_close(sum_by_row(values, order, 5, is_permutation=False), expected)
-
-
-def test_samples_are_summed_slot_by_slot() -> None:
-    order, values = torch.randperm(12), torch.rand(12, 3)
-    by_slot = torch.empty_like(values).index_copy(0, order, values)
-    expected = torch.zeros(4, 3).index_add(0, order % 4, values)
-    torch.testing.assert_close(sum_by_row(by_slot, order, 4, is_permutation=True), expected)
-
-
-@pytest.mark.parametrize("is_permutation", [False, True])
-def test_rows_that_no_step_reads_get_zero(is_permutation: bool) -> None:
-    order, values = torch.empty(0, dtype=torch.long), torch.empty(0, 3)
-    for rows in (2, 0):
-        summed = sum_by_row(values, order, rows, is_permutation=is_permutation)
-        assert torch.equal(summed, torch.zeros(rows, 3))

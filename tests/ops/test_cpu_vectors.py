@@ -8,7 +8,7 @@ import pytest
 from numba import njit
 
 from graphmamba.ops import cpu_vectors
-from graphmamba.ops.cpu_vectors import load, load_part, splat, store, store_part, total
+from graphmamba.ops.cpu_vectors import load, store
 
 Function = Callable[[np.ndarray], np.ndarray]
 
@@ -85,16 +85,6 @@ def test_functions_are_right_to_the_last_places(name: str, dtype: type) -> None:
 
 
 @pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_slope_of_silu_is_right(dtype: type) -> None:
-    x = np.linspace(-30, 30, 4001).astype(dtype)
-    wide = x.astype(np.longdouble)
-    expected = sigmoid(wide) * (1 + wide * (1 - sigmoid(wide)))
-    # It crosses 0, where only the absolute error can be small.
-    error = np.abs(over_arrays(cpu_vectors.silu_slope)(x) - expected)
-    assert error.max() <= 4 * np.finfo(dtype).eps
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
 @pytest.mark.parametrize(
     ("function", "at_minus_infinity", "at_infinity"),
     [
@@ -127,35 +117,3 @@ def test_what_zero_order_hold_does_to_an_input_overflows_without_a_nan(dtype: ty
     # The power of two in it is infinite a little before the whole is.
     x = (np.finfo(dtype).maxexp + np.array([-0.4, -0.1, 0.1, 0.4, 10])) * np.log(2)
     assert (over_arrays(quotient)(np.append(x, 1e30).astype(dtype)) > 1e30).all()
-
-
-def test_exp_underflows_gradually_and_overflows_late() -> None:
-    x = np.array([-100, -103, 88.7, 88.8], np.float32)
-    with np.errstate(over="ignore"):
-        expected = np.exp(x.astype(np.float64)).astype(np.float32)
-    assert (over_arrays(cpu_vectors.exp)(x) == expected).all()
-
-
-@pytest.mark.parametrize("dtype", [np.float32, np.float64])
-def test_parts_of_a_register_leave_the_rest_alone(dtype: type) -> None:
-    @njit
-    def copy(source, target, count):
-        store_part(target, (1, 2), load_part(source, (1, 1), count), count)
-
-    lanes = 64 // np.dtype(dtype).itemsize
-    source = np.arange(3 * 40, dtype=dtype).reshape(3, 40)[:, :30]
-    for count in (0, 1, lanes - 1, lanes, lanes + 5):
-        target, expected = np.full((3, 40), -1, dtype), np.full((3, 40), -1, dtype)
-        width = min(count, lanes)
-        expected[1, 2 : 2 + width] = source[1, 1 : 1 + width]
-        copy(source, target, count)
-        assert (target == expected).all()
-
-
-def test_lanes_outside_the_part_are_zero_and_add_up() -> None:
-    @njit
-    def sum_first(x, count):
-        return total(load_part(x, 0, count)), total(splat(x, 3))
-
-    x = np.arange(16, dtype=np.float32)
-    assert sum_first(x, 5) == (10, 48)

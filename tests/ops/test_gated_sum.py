@@ -9,7 +9,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from graphmamba.errors import UserError
 from graphmamba.ops.backends import Backend
 from graphmamba.ops.edge_layout import EdgeLayout, lay_out_edges
 from graphmamba.ops.gated_sum import gated_sum
@@ -17,10 +16,7 @@ from tests.helpers.agreement import (
     Results,
     assert_as_exact,
     assert_bit_equal,
-    assert_bits_ignore_threads,
-    max_error,
     on_each_device,
-    poison_allocations,
 )
 
 in_each_order = pytest.mark.parametrize("is_sorted", [True, False], ids=["sorted", "shuffled"])
@@ -131,15 +127,6 @@ def test_outputs_and_gradients_are_as_exact_as_the_reference(device: str, call: 
 
 @in_each_order
 @with_and_without_scale
-def test_double_precision_is_kept(is_sorted: bool, has_scale: bool) -> None:
-    call = draw(HUBS, 20, is_sorted=is_sorted, has_scale=has_scale)
-    truth = run(call, "reference")
-    for name, value in run(call, "cpu").items():
-        assert max_error(value, truth[name]) <= 1e-11, name
-
-
-@in_each_order
-@with_and_without_scale
 def test_gradients_are_those_of_small_differences(is_sorted: bool, has_scale: bool) -> None:
     call = draw((2, 0, 1, 4), 2, is_sorted=is_sorted, has_scale=has_scale)
 
@@ -148,13 +135,6 @@ def test_gradients_are_those_of_small_differences(is_sorted: bool, has_scale: bo
 
     leaves = [x.requires_grad_() for x in (call.nodes, call.edges, call.scale) if x is not None]
     assert torch.autograd.gradcheck(compute, leaves)
-
-
-@on_each_device
-@in_each_order
-def test_repeats_are_bit_equal(is_sorted: bool, device: str) -> None:
-    call = draw(HUBS * 8, is_sorted=is_sorted, has_scale=True).to(torch.float32)
-    assert_bits_ignore_threads(lambda: run(call, device=device))
 
 
 @on_each_device
@@ -200,17 +180,6 @@ def test_graphs_do_not_leak_into_one_another(device: str) -> None:
     for name in ours:
         kept = nodes if name in {"x_hat", "d_nodes"} else edges
         assert torch.equal(ours[name][:kept], others[name][:kept]), name
-
-
-@on_each_device
-@in_each_order
-def test_all_that_is_allocated_is_written(
-    is_sorted: bool, device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    call = draw(HUBS, is_sorted=is_sorted, has_scale=True).to(torch.float32)
-    clean = run(call, device=device)
-    poison_allocations(monkeypatch)
-    assert_bit_equal(clean, run(call, device=device))
 
 
 @on_each_device
@@ -267,12 +236,6 @@ def test_it_can_be_differentiated_once() -> None:
     (gradient,) = torch.autograd.grad(x_hat.square().sum(), nodes, create_graph=True)
     with pytest.raises(NotImplementedError, match="gated_sum_cpu can be differentiated only once"):
         gradient.sum().backward()
-
-
-def test_kernels_reject_double_precision(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("TRITON_INTERPRET", "1")
-    with pytest.raises(UserError, match=r"backend must be 'reference' for torch.float64"):
-        run(draw((2, 3), 4), "triton")
 
 
 SMALL = {

@@ -10,8 +10,7 @@ from torch import nn
 from graphmamba.data.batch import Topology
 from graphmamba.nn import GatedGCN, GPSLayer
 from graphmamba.nn.choose_operator import has_operator, runs_operator
-from graphmamba.nn.graph_mamba import GraphMambaGlobal
-from graphmamba.nn.mamba import MambaConfig
+from graphmamba.nn.graph_mamba import GraphMambaGlobal, MambaConfig
 from graphmamba.ordering.permutation import order_nodes
 from graphmamba.ordering.policy import OrderPolicy
 from tests.helpers.agreement import Results, assert_as_exact, assert_bit_equal, max_error

@@ -1,40 +1,39 @@
 """The selective scan: every backend against the reference, in float64 where that is the truth."""
 
-import re
-from collections.abc import Callable
 from dataclasses import dataclass, replace
 from importlib import import_module
-from typing import Any, Literal
+from typing import Any
 
-import numpy as np
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 from torch import Tensor
 
 from graphmamba.ops import selective_scan
-from graphmamba.ops.backends import Backend
-from graphmamba.ops.selective_scan import cpu, reference
+from graphmamba.ops.selective_scan import cpu
 from graphmamba.ops.selective_scan.reference import Discretization
 from tests.helpers.agreement import (
-    Results,
-    assert_as_exact,
     assert_bit_equal,
-    assert_bits_ignore_threads,
     in_both_directions,
     max_error,
     on_each_device,
     poison_allocations,
 )
-from tests.helpers.processes import needs_triton, run_apart
+from tests.helpers.processes import run_apart
+from tests.helpers.sequences import (
+    ORDERS,
+    Call,
+    Order,
+    assert_right,
+    boundaries_of,
+    draw_order,
+    run,
+)
 
-Order = Literal["none", "repeated", "permutation", "samples"]
-NAMES = ("u", "delta", "A", "B", "C", "D", "z", "delta_bias")
 PER_ROW = ("u", "delta", "B", "C", "z")
 PARAMETERS = ("A", "D", "delta_bias")
-by_order = pytest.mark.parametrize("order", ["none", "repeated", "permutation", "samples"])
+by_order = pytest.mark.parametrize("order", ORDERS)
 
 
 @dataclass(frozen=True)
@@ -51,46 +50,6 @@ class Case:
     reverse: bool = False
     log_A: bool = False  # noqa: N815
 
-    @property
-    def steps(self) -> int:
-        return sum(self.lengths)
-
-    @property
-    def cu_seqlens(self) -> Tensor:
-        return torch.tensor([0, *self.lengths], dtype=torch.int32).cumsum(0, dtype=torch.int32)
-
-
-@dataclass(frozen=True)
-class Call:
-    """A case with its numbers: the inputs, the gradient of the output, and the order."""
-
-    case: Case
-    inputs: dict[str, Tensor | None]
-    grad: Tensor
-    order: Tensor | None
-
-    def to(self, dtype: torch.dtype) -> "Call":
-        inputs = {name: None if x is None else x.to(dtype) for name, x in self.inputs.items()}
-        return replace(self, inputs=inputs, grad=self.grad.to(dtype))
-
-    def leaves(self, device: str = "cpu") -> dict[str, Tensor | None]:
-        return {
-            name: None if x is None else x.detach().to(device, copy=True).requires_grad_()
-            for name, x in self.inputs.items()
-        }
-
-    def settings(self, device: str = "cpu") -> dict[str, Any]:
-        case = self.case
-        return {
-            "cu_seqlens": case.cu_seqlens.to(device),
-            "order": None if self.order is None else self.order.to(device),
-            "scatter": case.order in {"permutation", "samples"},
-            "softplus": case.softplus,
-            "discretization": case.discretization,
-            "reverse": case.reverse,
-            "log_A": case.log_A,
-        }
-
 
 def draw(case: Case, seed: int = 0) -> Call:
     """Numbers of the order of one, for which the rule's 1e-6 is meant."""
@@ -99,7 +58,7 @@ def draw(case: Case, seed: int = 0) -> Call:
     def normal(*shape: int) -> Tensor:
         return 0.5 * torch.randn(shape, generator=generator).double()
 
-    inner, state, steps = case.inner, case.state, case.steps
+    inner, state, steps = case.inner, case.state, sum(case.lengths)
     rows = steps // 3 if case.order == "samples" else steps
     A = -(0.5 + torch.rand((inner, state), generator=generator) * state).double()
     inputs = {
@@ -112,38 +71,20 @@ def draw(case: Case, seed: int = 0) -> Call:
         "z": normal(rows, inner),
         "delta_bias": normal(inner) if case.softplus else 0.2 * normal(inner).abs(),
     }
-    order = None
-    if case.order == "repeated":
-        order = torch.randint(rows, (steps,), generator=generator)
-    elif case.order != "none":
-        order = torch.randperm(steps, generator=generator)
-        order = order.int() if case.order == "permutation" else order
+    order = draw_order(case.order, steps, rows, generator)
     # Rounded here, so that the truth starts from the same numbers as what it judges.
     exact = {
         name: None if name in case.absent else x.float().double() for name, x in inputs.items()
     }
-    return Call(case, exact, normal(steps, inner), order)
-
-
-def run(call: Call, backend: Backend = "auto", device: str = "cpu") -> Results:
-    """Output and gradients."""
-    leaves = call.leaves(device)
-    y = selective_scan(**leaves, **call.settings(device), backend=backend, check=True)
-    y.backward(call.grad.to(y))
-    found = {"y": y.detach()}
-    for name, x in leaves.items():
-        if x is not None:
-            found[name] = torch.zeros_like(x) if x.grad is None else x.grad
-    return {name: value.cpu() for name, value in found.items()}
-
-
-def assert_right(call: Call, backend: Backend = "auto", device: str = "cpu") -> None:
-    single, truth = call.to(torch.float32), run(call, "reference")
-    assert_as_exact(run(single, backend, device), run(single, "reference"), truth)
-    if backend != "triton" and device == "cpu":
-        for name, value in run(call).items():
-            largest = max(1, float(truth[name].abs().max())) if truth[name].numel() else 1
-            assert max_error(value, truth[name]) <= 1e-10 * largest, name
+    flags = {
+        "scatter": case.order in {"permutation", "samples"},
+        "softplus": case.softplus,
+        "discretization": case.discretization,
+        "reverse": case.reverse,
+        "log_A": case.log_A,
+    }
+    grad = normal(steps, inner)
+    return Call(selective_scan, exact, boundaries_of(case.lengths), order, flags, grad)
 
 
 CASES = {
@@ -243,65 +184,6 @@ def test_the_scan_is_causal(reverse: bool, device: str) -> None:
 
 
 @on_each_device
-@in_both_directions
-@pytest.mark.parametrize(("order", "most_steps"), [("none", 40), ("permutation", 4096)])
-def test_sequences_do_not_leak_into_one_another(
-    order: Order, most_steps: int, reverse: bool, device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cpu, "MOST_STEPS", most_steps)
-    case = Case((33, 50, 90), order=order, reverse=reverse)
-    clean, dirty = draw(case).to(torch.float32), draw(case).to(torch.float32)
-    ill = torch.zeros(case.steps, dtype=torch.bool)
-    ill[33:83] = True
-    slots = torch.arange(case.steps) if dirty.order is None else dirty.order.long()
-    ill_slots = torch.zeros_like(ill)
-    ill_slots[slots[ill]] = True
-    rows = {name: ill_slots if name in {"z", "y"} else ill for name in ("y", *PER_ROW)}
-    for name in PER_ROW:
-        dirty.inputs[name][rows[name]] = torch.nan
-    dirty.grad[ill_slots] = torch.inf
-    ours, others = run(clean, device=device), run(dirty, device=device)
-    for name, is_ill in rows.items():
-        assert torch.equal(ours[name][~is_ill], others[name][~is_ill]), name
-    assert others["y"][ill_slots].isnan().all()
-
-
-@pytest.mark.parametrize("most_steps", [4096, 40])
-def test_neighbours_do_not_change_a_sequence(
-    most_steps: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cpu, "MOST_STEPS", most_steps)
-    both = draw(Case((37, 130))).to(torch.float32)
-    own = both.inputs | {name: both.inputs[name][37:] for name in PER_ROW}
-    together, ours = run(both), run(Call(Case((130,)), own, both.grad[37:], None))
-    for name in ("y", *PER_ROW):
-        assert torch.equal(ours[name], together[name][37:]), name
-
-
-@on_each_device
-@by_order
-def test_repeats_are_bit_equal(order: Order, device: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cpu, "MOST_STEPS", 40)
-    monkeypatch.setattr(cpu, "GROUP_STEPS", 50)
-    call = draw(Case((200, 3, 70, 81), inner=52, order=order)).to(torch.float32)
-    assert_bits_ignore_threads(lambda: run(call, device=device))
-
-
-@on_each_device
-@in_both_directions
-@pytest.mark.parametrize("order", ["none", "repeated", "samples"])
-def test_all_that_is_allocated_is_written(
-    order: Order, reverse: bool, device: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(cpu, "MOST_STEPS", 40)
-    case = Case((0, 100, 1, 64), inner=52, state=3, order=order, reverse=reverse)
-    call = draw(case).to(torch.float32)
-    clean = run(call, device=device)
-    poison_allocations(monkeypatch)
-    assert_bit_equal(clean, run(call, device=device))
-
-
-@on_each_device
 @pytest.mark.parametrize("lengths", [(), (0,), (0, 0)], ids=["none", "one", "two"])
 def test_empty_batches_give_empty_outputs_and_no_gradients(
     lengths: tuple[int, ...], device: str
@@ -324,23 +206,11 @@ def test_bfloat16_is_float32_with_rounded_ends(order: Order, device: str) -> Non
         torch.testing.assert_close(value.float(), wide[name], rtol=2**-8, atol=2**-8)
 
 
-@on_each_device
-def test_views_and_columns_are_as_good_as_copies(device: str) -> None:
-    call = draw(Case((40, 33), order="permutation")).to(torch.float32)
-    views = {
-        name: torch.cat([x, x], dim=1)[:, x.shape[1] :] if x.dim() == 2 else x
-        for name, x in call.inputs.items()
-    }
-    columns = {name: x.t().contiguous().t() if x.dim() == 2 else x for name, x in views.items()}
-    ours, column_grad = run(call, device=device), call.grad.t().contiguous().t()
-    assert_bit_equal(ours, run(replace(call, inputs=views), device=device))
-    assert_bit_equal(ours, run(replace(call, inputs=columns, grad=column_grad), device=device))
-
-
 def operator_arguments(call: Call, device: str = "cpu") -> tuple[Any, ...]:
     settings = call.settings(device)
-    flags = settings["scatter"], True, call.case.discretization == "zoh", False, call.case.log_A
-    return (*call.leaves(device).values(), settings["cu_seqlens"], settings["order"], *flags, True)
+    zoh = settings["discretization"] == "zoh"
+    flags = settings["scatter"], True, zoh, False, settings["log_A"], True
+    return (*call.leaves(device).values(), settings["cu_seqlens"], settings["order"], *flags)
 
 
 @pytest.mark.parametrize("absent", [(), ("D", "z", "delta_bias")], ids=["full", "bare"])
@@ -351,19 +221,10 @@ def test_the_operator_keeps_the_rules_of_pytorch(absent: tuple[str, ...], order:
     torch.library.opcheck(torch.ops.graphmamba.selective_scan_cpu.default, arguments)
 
 
-def test_states_are_kept_only_for_a_gradient() -> None:
-    *arguments, _ = operator_arguments(draw(Case((70, 30))).to(torch.float32))
-    operator = torch.ops.graphmamba.selective_scan_cpu
-    (y, states), (y_alone, none) = operator(*arguments, True), operator(*arguments, False)
-    assert torch.equal(y, y_alone)
-    assert states.shape == cpu.states_shape(100, 48, 5)
-    assert none.shape == cpu.states_shape(0, 48, 5)
-
-
 def test_a_second_derivative_is_rejected() -> None:
     call = draw(Case((5,)))
     leaves = call.leaves()
-    y = selective_scan(**leaves, cu_seqlens=call.case.cu_seqlens)
+    y = selective_scan(**leaves, cu_seqlens=call.cu_seqlens)
     (gradient,) = torch.autograd.grad(y.sum(), leaves["u"], create_graph=True)
     with pytest.raises(NotImplementedError, match="only once"):
         gradient.sum().backward()
@@ -383,7 +244,7 @@ class Both(torch.nn.Module):
 
 def arguments(lengths):
     call = draw(Case(lengths, inner=5, state=3, order="permutation")).to(torch.float32)
-    return (*call.leaves().values(), call.case.cu_seqlens, call.order)
+    return (*call.leaves().values(), call.cu_seqlens, call.order)
 
 both, first, other = Both(), arguments((5, 0, 9)), arguments((30, 1))
 compiled = torch.compile(both, fullgraph=True, dynamic=True, backend="aot_eager")
@@ -430,78 +291,15 @@ def test_the_reference_holds_where_a_state_hardly_decays(a: float) -> None:
         torch.testing.assert_close(found[1][name].double(), exact, rtol=1e-4, atol=1e-5)
 
 
-def test_the_series_of_the_reference_is_as_exact_as_float64() -> None:
-    """Just below the bound, where what it leaves out is largest."""
-    ends = torch.tensor([-0.0999999, 0.0999999], dtype=torch.float64)[:, None]
-    one = torch.ones(1, 2, dtype=torch.float64)
-    y = reference.selective_scan(
-        *(one, one, ends, one[:, :1], one[:, :1]),
-        cu_seqlens=torch.tensor([0, 1]),
-        softplus=False,
-        discretization="zoh",
-    )
-    torch.testing.assert_close(y, (ends.expm1() / ends).T, rtol=1e-15, atol=0)
-
-
-# The CPU's partition of the packed axis.
-
-
-@given(lengths=st.lists(st.integers(0, 60), max_size=8), reverse=st.booleans())
-def test_parts_cover_each_sequence_from_its_start_to_its_end(
-    lengths: list[int], reverse: bool
-) -> None:
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(cpu, "MOST_STEPS", 7)
-        patch.setattr(cpu, "GROUP_STEPS", 20)
-        found = cpu.partition(torch.from_numpy(np.cumsum([0, *lengths])), reverse=reverse)
-        assert found.cuts <= cpu.most_cuts(sum(lengths))
-    rows = list(found.table)
-    for start, length in zip(np.cumsum([0, *lengths]), lengths, strict=False):
-        expected = list(range(start, start + length))
-        covered: list[int] = []
-        entered = -1
-        while len(covered) < length:
-            low, high, enters, leaves = rows.pop(0)
-            assert 0 < high - low <= 7
-            assert enters == entered
-            steps = list(range(low, high))
-            covered, entered = covered + (steps[::-1] if reverse else steps), leaves
-        assert entered == -1
-        assert covered == (expected[::-1] if reverse else expected)
-    assert not rows
-    for column in (cpu.ENTERS, cpu.LEAVES):
-        numbers = found.table[:, column]
-        assert numbers[numbers >= 0].tolist() == list(range(found.cuts))
-    assert (found.groups[0], found.groups[-1]) == (0, len(found.table))
-    for first, last in zip(found.groups[:-1], found.groups[1:], strict=True):
-        steps = found.table[first:last, cpu.HIGH] - found.table[first:last, cpu.LOW]
-        assert 0 < steps.sum() < 20 + 7
-
-
-def test_states_that_pass_many_parts_are_rounded_once() -> None:
-    """What shrinks on the way from part to part, and what does not."""
-    cuts, rates = 1000, np.array([[-1.0], [0.0]], np.float32)
-    ends = np.full((cuts, 2, 1), 0.1, np.float32)
-    sums = np.full((cuts, 2, 1), 20.3, np.float32)
-    links = np.stack([np.arange(cuts), np.arange(cuts) - 1], axis=1)
-    found = cpu.carry(ends, sums, rates, links)
-    tenth, decay = np.float64(ends[0, 0, 0]), np.exp(-np.float64(sums[0, 0, 0]))
-    assert found[-1, 1, 0] == np.float32(cuts * tenth)
-    ends[1:, 0] = 0
-    shrunk = cpu.carry(ends, sums, rates, links)[1:4, 0, 0]
-    assert shrunk.tolist() == (tenth * decay ** np.arange(1, 4)).astype(np.float32).tolist()
-
-
 # The Triton kernels. Chunks have 16 steps here, so that a sequence passes one end of a chunk, or
 # two.
 
 SMALL = {
-    "as it lies": Case((3, 0, 1, 18), 3, 2),
     "repeated, reverse": Case((2, 0, 1, 17), 3, 4, order="repeated", reverse=True),
     "permutation, zoh": Case((2, 0, 1, 17), 3, 3, order="permutation", discretization="zoh"),
     "samples": Case((2, 0, 1, 18), 2, 1, order="samples", log_A=True),
     "bare": Case((17, 2), 2, 2, ("D", "z", "delta_bias"), softplus=False, reverse=True),
-    "ends of chunks": Case((16, 16), 3, 2, order="permutation"),
+    "ends of chunks": Case((16, 0, 1, 17), 3, 2),
     "no steps": Case((0, 0), 3, 2),
 }
 LARGE = {
@@ -529,16 +327,12 @@ def check_interpreted() -> None:
         assert_right(draw(Case((34, 2), 34, 2, order="repeated")), "triton")
         assert_right(draw(Case((2, 65), 2, 2, reverse=True)), "triton")
         partition = triton.partition
-        for back in (48, 96):  # chunks that are no power of two
-            chunks = {False: 48, True: back}
-            patch.setattr(
-                triton,
-                "partition",
-                lambda *shape, backward=False, chunks=chunks: replace(
-                    partition(*shape), chunk=chunks[backward]
-                ),
-            )
-            assert_right(draw(Case((60, 2, 49), 2, 2, reverse=True)), "triton")
+        patch.setattr(  # chunks that are no power of two
+            triton,
+            "partition",
+            lambda *shape, backward=False: replace(partition(*shape), chunk=96 if backward else 48),
+        )
+        assert_right(draw(Case((60, 2, 49), 2, 2, reverse=True)), "triton")
 
 
 def check_apart(device: str) -> None:
@@ -594,95 +388,3 @@ def test_kernels_are_as_exact_as_for_large_inputs(
     monkeypatch.setattr(triton, "SMALL_STATES", 0)
     monkeypatch.setattr(triton, "SMALL_PARTS", 0)
     assert_right(draw(replace(LARGE[name], reverse=reverse)), "triton", "cuda")
-
-
-@needs_triton
-@pytest.mark.parametrize("backward", [False, True])
-@pytest.mark.parametrize("steps", [1, 40, 20_926, 323_314, 1_000_000, 2_345_678])
-@pytest.mark.parametrize(("inner", "state"), [(1, 1), (96, 16), (200, 64)])
-def test_chunks_are_whole_and_fill_their_waves(
-    steps: int, inner: int, state: int, backward: bool
-) -> None:
-    triton = import_module("graphmamba.ops.selective_scan.triton")
-    plan = triton.partition(steps, inner, state, backward=backward)
-    assert plan.chunk % 16 == plan.chunk % plan.interval == plan.interval % plan.group == 0
-    assert plan.chunks(steps) * plan.chunk >= steps
-    assert plan.width >= inner
-    # a state for each interval, A, and the bits of the starts
-    assert triton.states_shape(steps, inner, state)[0] > -(-steps // plan.interval) + 1
-    if steps >= 1_000_000 and inner == 96:
-        programs = plan.chunks(steps)
-        assert programs / (-(-programs // triton.WAVE) * triton.WAVE) > 0.95
-
-
-# The sums over channels that are written in PTX, followed instruction by instruction.
-
-STATES, CHANNELS = 16, 32
-Values = NDArray[Any]
-LANE = np.arange(CHANNELS)
-OPERATIONS: dict[str, Callable[..., Values]] = {
-    "mov.u32": lambda a: a,
-    "mov.f32": lambda a: a,
-    "mul.f32": lambda a, b: a * b,
-    "add.f32": lambda a, b: a + b,
-    "fma.rn.f32": lambda a, b, c: a * b + c,
-    "and.b32": lambda a, b: a.astype(int) & b.astype(int),
-    "setp.ne.u32": lambda a, b: a != b,
-    "selp.f32": lambda a, b, chosen: np.where(chosen, a, b),
-    "shfl.sync.bfly.b32": lambda a, distance, *_: a[LANE ^ int(distance[0])],
-}
-
-
-def run_warp(ptx: str, tiles: list[Values]) -> Values:
-    """Return the first result of each of 32 threads, whose other operands are tiles by channel."""
-    names = [f"${STATES * (1 + k) + i}" for k in range(len(tiles)) for i in range(STATES)]
-    registers: dict[str, Values] = dict(zip(names, np.concatenate(tiles), strict=True))
-    registers["%laneid"] = LANE
-    for line in ptx.strip().strip("{}").split(";"):
-        if not (found := re.fullmatch(r"\s*([\w.]+) (\$?\w+), (.*)", line)):
-            assert not line.strip() or line.strip().startswith(".reg")
-            continue
-        operation, to, operands = found.groups()
-        registers[to] = OPERATIONS[operation](
-            *(
-                registers[name] if name in registers else np.full(CHANNELS, int(name, 0))
-                for name in operands.split(", ")
-            )
-        )
-    return registers["$0"]
-
-
-@needs_triton
-def test_sums_over_channels_end_in_the_threads_that_store_them() -> None:
-    kernels = import_module("graphmamba.ops.selective_scan.triton_step_kernels")
-    g, h, v, dy = np.random.default_rng(0).normal(size=(4, STATES, CHANNELS))
-    is_upper = LANE >= STATES
-    send = np.where(is_upper, g * v, h * dy)
-    kept, scale = np.where(is_upper, h, g), np.where(is_upper, dy, v)
-    found = run_warp(kernels.HALVING.value, [send, kept, scale])
-    np.testing.assert_allclose(found, np.concatenate([(g * v).sum(1), (h * dy).sum(1)]))
-
-    state = np.arange(STATES)[:, None] ^ (LANE // STATES * 8)[None, :]
-    tiles = [np.take_along_axis(tile, state, axis=0) for tile in (g, v, h, dy)]
-    found = run_warp(kernels.SWAPPED_SUMS.value, tiles)
-    place, is_of_B = LANE % 8 + LANE // STATES * 8, LANE // 8 % 2 == 0
-    wanted = np.where(is_of_B, (g * v).sum(1)[place], (h * dy).sum(1)[place])
-    np.testing.assert_allclose(found, wanted)
-
-
-@needs_triton
-@pytest.mark.parametrize("width", [1, 2, 4])
-@pytest.mark.parametrize("kind", ["float32", "float16", "bfloat16"])
-def test_each_thread_loads_its_half_first(width: int, kind: str) -> None:
-    kernels = import_module("graphmamba.ops.selective_scan.triton_step_kernels")
-    ptx = kernels.swapped_load(width, getattr(import_module("triton.language"), kind))
-    size = 4 if kind == "float32" else 2
-    found = [
-        (int(first) // STATES - 1) * 8 * size + int(offset)
-        for first, offset in re.findall(r"\[\$(\d+)\+(\d+)\]", ptx)
-    ]
-    # The second half lies behind a pointer of its own, here taken to follow the first.
-    assert found == list(range(0, STATES * size, width * size))
-    names = re.findall(r"ld\.global\S* \{?(.*?)\}?, \[", ptx)
-    letter = "$" if kind == "float32" else "x"
-    assert ",".join(names).split(",") == [f"{letter}{i}" for i in range(STATES)]

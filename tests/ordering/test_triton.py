@@ -7,8 +7,15 @@ import torch
 
 from graphmamba.data.batch import Topology
 from graphmamba.ordering import OrderPolicy
-from graphmamba.ordering.permutation import BIN_BITS, _find_groups, _join, _keys, _sort
-from graphmamba.ordering.scores import NOISE_BITS, node_key
+from graphmamba.ordering.permutation import (
+    BIN_BITS,
+    NOISE_BITS,
+    _find_groups,
+    _join,
+    _keys,
+    _sort,
+    node_key,
+)
 from tests.helpers.graphs import random_topology, with_columns
 from tests.helpers.processes import needs_triton
 

@@ -4,17 +4,12 @@ from graphmamba.nn.attention import Attention
 from graphmamba.nn.bigbird import BigBird
 from graphmamba.nn.exphormer import ExphormerStack
 from graphmamba.nn.gated_gcn import GatedGCN, GatedGCNConv
-from graphmamba.nn.gcn import GCN, GCNE
-from graphmamba.nn.gin import GINE
 from graphmamba.nn.gps import GPSLayer, GraphMambaLayer, ResidualLayer
-from graphmamba.nn.graph_mamba import GraphMambaBlock, GraphMambaGlobal
-from graphmamba.nn.mamba import MambaBlock, MambaConfig
-from graphmamba.nn.model import Backbone
+from graphmamba.nn.graph_mamba import GraphMambaBlock, GraphMambaGlobal, MambaBlock, MambaConfig
+from graphmamba.nn.message_passing import GCN, GCNE, GINE, SAGE
+from graphmamba.nn.model import Backbone, ReverseEdges, VirtualNode
 from graphmamba.nn.performer import Performer
-from graphmamba.nn.reverse_edges import ReverseEdges
-from graphmamba.nn.sage import SAGE
 from graphmamba.nn.spectral import SpectralConfig, SpectralFilter, SpectralLayer
-from graphmamba.nn.virtual_node import VirtualNode
 
 __all__ = [
     "GCN",

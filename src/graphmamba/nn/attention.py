@@ -11,7 +11,7 @@ from torch.nn import functional
 
 from graphmamba.checks import check_divides, check_fraction
 from graphmamba.data.batch import Blocks, Topology
-from graphmamba.nn.base import GlobalModel
+from graphmamba.nn.base import GlobalModel, Nodes
 
 ALIGNED = 16
 """Bytes that rows of a head must be a multiple of for the kernels that keep no weights."""
@@ -41,10 +41,7 @@ class Attention(GlobalModel):
         nn.init.zeros_(self.in_proj.bias)
         nn.init.zeros_(self.out_proj.bias)
 
-    def forward(
-        self, x: Float[Tensor, "nodes channels"], topology: Topology
-    ) -> Float[Tensor, "nodes channels"]:
-        """Let every node attend to all nodes of its graph."""
+    def forward(self, x: Nodes, topology: Topology) -> Nodes:
         layout = DenseLayout.of(topology)
         rows = self.in_proj(x).unflatten(-1, (3, self.heads, -1))
         width = rows.shape[-1]

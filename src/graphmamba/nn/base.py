@@ -8,10 +8,12 @@ from torch import Tensor, nn
 from graphmamba.data.batch import Topology
 from graphmamba.errors import UserError
 
+Nodes = Float[Tensor, "nodes channels"]
+Edges = Float[Tensor, "edges channels"]
+"""Node embeddings and edge embeddings."""
 
-def required_edges(
-    e: Float[Tensor, "edges channels"] | None, reader: str
-) -> Float[Tensor, "edges channels"]:
+
+def required_edges(e: Edges | None, reader: str) -> Edges:
     """Return the edge embeddings; a model that reads them cannot do without."""
     if e is None:
         raise UserError(f"e must hold a row for each edge for {reader}, got None")
@@ -27,12 +29,7 @@ class LocalModel(nn.Module):
     has_residual: ClassVar[bool] = False
     """Whether the output already contains the input, so that a layer must not add it again."""
 
-    def forward(
-        self,
-        x: Float[Tensor, "nodes channels"],
-        e: Float[Tensor, "edges channels"] | None,
-        topology: Topology,
-    ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
+    def forward(self, x: Nodes, e: Edges | None, topology: Topology) -> tuple[Nodes, Edges | None]:
         """Return new node embeddings, and new edge embeddings if the model has them."""
         raise NotImplementedError
 
@@ -40,8 +37,6 @@ class LocalModel(nn.Module):
 class GlobalModel(nn.Module):
     """Exchange among all nodes of a graph: `global_model(x, topology) -> x`, without residual."""
 
-    def forward(
-        self, x: Float[Tensor, "nodes channels"], topology: Topology
-    ) -> Float[Tensor, "nodes channels"]:
+    def forward(self, x: Nodes, topology: Topology) -> Nodes:
         """Return what each node takes from the others."""
         raise NotImplementedError

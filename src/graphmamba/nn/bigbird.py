@@ -9,7 +9,7 @@ from torch.nn import functional
 
 from graphmamba.checks import check_divides, check_least
 from graphmamba.data.batch import Topology
-from graphmamba.nn.base import GlobalModel
+from graphmamba.nn.base import GlobalModel, Nodes
 from graphmamba.nn.norm import Dropout, number_dropouts
 from graphmamba.ops.random import draw_bits, take_bits
 from graphmamba.ops.segments import softmax_at, sum_at
@@ -55,37 +55,22 @@ class BigBird(GlobalModel):
         self.attention_dropout, self.dropout = Dropout(dropout), Dropout(dropout)
         number_dropouts(self)
 
-    def forward(
-        self, x: Float[Tensor, "nodes channels"], topology: Topology
-    ) -> Float[Tensor, "nodes channels"]:
-        """Run the encoder layer on every graph."""
+    def forward(self, x: Nodes, topology: Topology) -> Nodes:
         mixed = self._attend(x, topology) if x.shape[0] else x
         seed = topology.dropout_seed
         hidden = self.attention_norm(x + self.attention_dropout(self.out_proj(mixed), seed))
         wide = functional.relu(self.first(hidden))
         return self.norm(hidden + self.dropout(self.second(wide), seed))
 
-    def _attend(
-        self, x: Float[Tensor, "nodes channels"], topology: Topology
-    ) -> Float[Tensor, "nodes channels"]:
+    def _attend(self, x: Nodes, topology: Topology) -> Nodes:
+        """Attend block by block to the listed ones; from both ends of a graph to all of it."""
+        batch, graphs = topology.batch, topology.num_graphs
         pattern = BlockPattern.of(topology, self.block, self.random_blocks, self.heads)
         query, key, value = self.in_proj(x).unflatten(-1, (3, self.heads, -1)).unbind(1)
-        near = self._attend_sparsely(query, key, value, pattern)
-        far = self._attend_globally(query, key, value, pattern, topology)
-        return torch.where(pattern.is_global[:, None, None], far, near).flatten(1)
-
-    def _attend_sparsely(
-        self,
-        query: Float[Tensor, "nodes heads width"],
-        key: Float[Tensor, "nodes heads width"],
-        value: Float[Tensor, "nodes heads width"],
-        pattern: "BlockPattern",
-    ) -> Float[Tensor, "nodes heads width"]:
-        """Attend to the listed blocks, block by block."""
         queries, *others = (
             pattern.to_blocks(rows).transpose(1, 2) for rows in (query, key, value)
         )  # [blocks, heads, block, width]
-        head = torch.arange(self.heads, device=query.device)
+        head = torch.arange(self.heads, device=x.device)
         listed = (pattern.key_blocks * self.heads + head[:, None]).flatten()
         shape = (*pattern.key_blocks.shape[:2], -1, key.shape[-1])  # [blocks, heads, keys, width]
         keys, values = (rows.flatten(0, 1)[listed].reshape(shape) for rows in others)
@@ -93,24 +78,14 @@ class BigBird(GlobalModel):
         # Spare blocks behind a graph without nodes see nothing, of which no softmax can be taken.
         is_seen = is_seen | ~is_seen.any(dim=-1, keepdim=True)
         mixed = functional.scaled_dot_product_attention(queries, keys, values, is_seen)
-        return mixed.transpose(1, 2).flatten(0, 1)[pattern.slot]
+        near = mixed.transpose(1, 2).flatten(0, 1)[pattern.slot]  # [nodes, heads, width]
 
-    def _attend_globally(
-        self,
-        query: Float[Tensor, "nodes heads width"],
-        key: Float[Tensor, "nodes heads width"],
-        value: Float[Tensor, "nodes heads width"],
-        pattern: "BlockPattern",
-        topology: Topology,
-    ) -> Float[Tensor, "nodes heads width"]:
-        """Attend from the first and the last block of each graph to all of its nodes."""
-        batch, graphs = topology.batch, topology.num_graphs
         askers: Int[Tensor, "graphs both"] = pattern.global_slots
         asking = pattern.to_blocks(query).flatten(0, 1)[askers]  # [graphs, both, heads, width]
         score = torch.einsum("nqhc,nhc->nqh", asking[batch], key) * query.shape[-1] ** -0.5
         weight = softmax_at(score, batch, graphs)
-        answers = sum_at(weight[..., None] * value[:, None], batch, graphs)
-        return answers[batch, pattern.global_place]
+        far = sum_at(weight[..., None] * value[:, None], batch, graphs)[batch, pattern.global_place]
+        return torch.where(pattern.is_global[:, None, None], far, near).flatten(1)
 
 
 DRAW_BITS = 31

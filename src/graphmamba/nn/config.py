@@ -4,8 +4,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from graphmamba.checks import check_divides, check_fraction, check_least, check_types
-from graphmamba.nn.graph_mamba import InputNorm
-from graphmamba.nn.mamba import MambaConfig
+from graphmamba.nn.graph_mamba import InputNorm, MambaConfig
 from graphmamba.nn.norm import NormName
 from graphmamba.nn.spectral import SpectralConfig
 from graphmamba.ops.activation import Activation

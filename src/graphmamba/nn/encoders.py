@@ -4,6 +4,7 @@ import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
+from typing import Literal
 
 import torch
 from jaxtyping import Bool, Float, Int
@@ -14,6 +15,7 @@ from torch_geometric.data import Data
 from graphmamba.data.batch import column
 from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY, Features
 from graphmamba.errors import UserError
+from graphmamba.nn.base import Edges, Nodes
 from graphmamba.nn.config import (
     EncoderConfig,
     LaplacianConfig,
@@ -28,25 +30,11 @@ from graphmamba.ops.random import draw_signs
 class Encoded:
     """What the layers start from."""
 
-    x: Float[Tensor, "nodes channels"]
-    e: Float[Tensor, "edges channels"] | None
+    x: Nodes
+    e: Edges | None
     """Edge embeddings; none where no layer reads them."""
-    gate: Float[Tensor, "nodes channels"] | None
+    gate: Nodes | None
     """Positions for the gates of GatedGCN; none where they are not asked for."""
-
-
-class RowEncoder(nn.Sequential):
-    """An encoder called with the batch, then layers called `layer(rows, count of real rows)`."""
-
-    def forward(  # type: ignore[override]
-        self, graphs: Data, count: Int[Tensor, ""] | None
-    ) -> Float[Tensor, "rows channels"]:
-        """Encode the columns of the batch."""
-        encoder, *layers = self
-        rows = encoder(graphs)
-        for layer in layers:
-            rows = layer(rows, count)
-        return rows
 
 
 class GraphEncoder(nn.Module):
@@ -66,25 +54,25 @@ class GraphEncoder(nn.Module):
                 f"channels must be more than the {config.position_channels} that the positional "
                 f"encodings take, got {channels}"
             )
-        parts: list[nn.Module] = [NodeFeatures(features, own_channels, config)]
+        parts: list[nn.Module] = [RawColumns("nodes", features, own_channels, config)]
         if config.laplacian:
             parts.append(LaplacianEncoder(config.laplacian))
         if config.random_walk:
             parts.append(RandomWalkEncoder(config.random_walk))
-        self.nodes = RowEncoder(
+        # An encoder called with the batch, then layers called with rows and the count of real ones.
+        self.nodes = nn.Sequential(
             Concat(*parts),
             BatchNorm(channels) if config.has_node_norm else NoNorm(),
             *[PreLayer(channels) for _ in range(config.pre_layers)],
         )
-        self.edges: RowEncoder | None = None
+        self.edges: nn.Sequential | None = None
         if config.has_edges:
-            encoder = (
+            self.edges = nn.Sequential(
                 DummyEdges(channels)
                 if features.edges == "none"
-                else EdgeFeatures(features, channels, config)
+                else RawColumns("edges", features, channels, config),
+                BatchNorm(channels) if config.has_edge_norm else NoNorm(),
             )
-            norm = BatchNorm(channels) if config.has_edge_norm else NoNorm()
-            self.edges = RowEncoder(encoder, norm)
         self.gate = (
             GateEncoder(config.stable_gate_eigenvectors, channels)
             if config.stable_gate_eigenvectors
@@ -95,20 +83,20 @@ class GraphEncoder(nn.Module):
     def measure_inputs(self, graphs: Data) -> None:
         """Take the statistics that scale raw numbers from these graphs."""
         for part in self.modules():
-            if not isinstance(part, NodeFeatures | EdgeFeatures):
-                continue
-            scaling = getattr(part.network, "standardize", None)  # categories have none
-            if isinstance(scaling, Standardize | ScaleWords):
-                scaling.measure(part.numbers(graphs))
+            if isinstance(part, RawColumns) and isinstance(part.network, NumberEncoder):
+                scaling = part.network.standardize
+                if isinstance(scaling, Standardize | ScaleWords):
+                    scaling.measure(part.columns(graphs))
 
     def forward(self, graphs: Data) -> Encoded:
-        """Encode the columns of the batch."""
-        x = self.nodes(graphs, column(graphs, "num_real_nodes"))
+        features, *layers = self.nodes
+        x = features(graphs)
+        for layer in layers:
+            x = layer(x, column(graphs, "num_real_nodes"))
         e = None
         if self.edges is not None:
-            e = self.edges(graphs, column(graphs, "num_real_edges"))
-        gate = None if self.gate is None else self.gate(graphs)
-        return Encoded(x, e, gate)
+            e = self.edges[1](self.edges[0](graphs), column(graphs, "num_real_edges"))
+        return Encoded(x, e, None if self.gate is None else self.gate(graphs))
 
 
 class Concat(nn.Module):
@@ -118,35 +106,42 @@ class Concat(nn.Module):
         super().__init__()
         self.parts = nn.ModuleList(parts)
 
-    def forward(self, graphs: Data) -> Float[Tensor, "nodes channels"]:
-        """Run every part on the same batch."""
+    def forward(self, graphs: Data) -> Nodes:
         return torch.cat([part(graphs) for part in self.parts], dim=-1)
 
 
-class NodeFeatures(nn.Module):
-    """The encoder of the set's own node columns."""
+class RawColumns(nn.Module):
+    """The encoder of the data's own columns: categories or numbers of nodes or edges."""
 
-    def __init__(self, features: Features, channels: int, config: EncoderConfig) -> None:
+    def __init__(
+        self,
+        of: Literal["nodes", "edges"],
+        features: Features,
+        channels: int,
+        config: EncoderConfig,
+    ) -> None:
         super().__init__()
-        self.has_degree = config.has_degree
-        columns = features.node_columns + self.has_degree
-        self.network: nn.Module = (
-            CategoryEncoder(ATOM_VOCABULARY, channels)
-            if features.nodes == "atoms"
-            else NumberEncoder(
-                columns,
-                channels,
-                scaling_of(config.normalize_inputs, columns, NODE_STATISTICS),
-                config.input_dropout,
-            )
-        )
+        self.of, self.has_degree = of, config.has_degree and of == "nodes"
+        self.network: nn.Module
+        if of == "nodes" and features.nodes == "atoms":
+            self.network = CategoryEncoder(ATOM_VOCABULARY, channels)
+        elif of == "nodes":
+            columns = features.node_columns + self.has_degree
+            scaling = scaling_of(config.normalize_inputs, columns, NODE_STATISTICS)
+            self.network = NumberEncoder(columns, channels, scaling, config.input_dropout)
+        elif features.edges == "bonds":
+            self.network = CategoryEncoder(BOND_VOCABULARY, channels)
+        else:
+            scaling = scaling_of(config.normalize_inputs, features.edge_columns, EDGE_STATISTICS)
+            self.network = NumberEncoder(features.edge_columns, channels, scaling)
 
-    def forward(self, graphs: Data) -> Float[Tensor, "nodes channels"]:
-        """Encode the column `x`."""
-        return self.network(self.numbers(graphs))
+    def forward(self, graphs: Data) -> Float[Tensor, "rows channels"]:
+        return self.network(self.columns(graphs))
 
-    def numbers(self, graphs: Data) -> Float[Tensor, "nodes columns"] | Int[Tensor, "nodes atoms"]:
-        """Return `x`, and the logarithm of the degree beside it if it is asked for."""
+    def columns(self, graphs: Data) -> Float[Tensor, "rows columns"] | Int[Tensor, "rows columns"]:
+        """Return the columns, and the logarithm of the degree beside them if it is asked for."""
+        if self.of == "edges":
+            return graphs.edge_attr
         if not self.has_degree:
             return graphs.x
         target = graphs.edge_index[1]
@@ -156,30 +151,6 @@ class NodeFeatures(nn.Module):
         return torch.cat([graphs.x, degree.log1p()[:, None]], dim=1)
 
 
-class EdgeFeatures(nn.Module):
-    """The encoder of the set's own edge columns."""
-
-    def __init__(self, features: Features, channels: int, config: EncoderConfig) -> None:
-        super().__init__()
-        self.network: nn.Module = (
-            CategoryEncoder(BOND_VOCABULARY, channels)
-            if features.edges == "bonds"
-            else NumberEncoder(
-                features.edge_columns,
-                channels,
-                scaling_of(config.normalize_inputs, features.edge_columns, EDGE_STATISTICS),
-            )
-        )
-
-    def forward(self, graphs: Data) -> Float[Tensor, "edges channels"]:
-        """Encode the column `edge_attr`."""
-        return self.network(self.numbers(graphs))
-
-    def numbers(self, graphs: Data) -> Float[Tensor, "edges columns"] | Int[Tensor, "edges bonds"]:
-        """Return `edge_attr`."""
-        return graphs.edge_attr
-
-
 class DummyEdges(nn.Module):
     """One learned vector for every edge of a set without edge columns."""
 
@@ -187,8 +158,7 @@ class DummyEdges(nn.Module):
         super().__init__()
         self.weight = nn.Parameter(torch.randn(1, channels))
 
-    def forward(self, graphs: Data) -> Float[Tensor, "edges channels"]:
-        """Repeat the vector."""
+    def forward(self, graphs: Data) -> Edges:
         return self.weight.repeat(graphs.edge_index.shape[1], 1)
 
 
@@ -200,10 +170,7 @@ class PreLayer(nn.Module):
         self.linear = nn.Linear(channels, channels, bias=False)
         self.norm = BatchNorm(channels)
 
-    def forward(
-        self, x: Float[Tensor, "nodes channels"], count: Int[Tensor, ""] | None = None
-    ) -> Float[Tensor, "nodes channels"]:
-        """Transform every node by itself; those after the first `count` are padding."""
+    def forward(self, x: Nodes, count: Int[Tensor, ""] | None = None) -> Nodes:
         return normalize(relu(self.norm(self.linear(x), count)), dim=-1)
 
 
@@ -232,7 +199,6 @@ class CategoryEncoder(nn.Module):
             nn.init.xavier_uniform_(self.weight.data[start:end])
 
     def forward(self, columns: Int[Tensor, "rows columns"]) -> Float[Tensor, "rows channels"]:
-        """Add up the vectors of the values of all columns."""
         entries = self.weight.new_zeros(columns.shape[0], self.weight.shape[0])
         return entries.scatter(1, columns + self.offsets, 1.0) @ self.weight
 
@@ -268,7 +234,6 @@ class NumberEncoder(nn.Module):
         self.linear = nn.Linear(columns, channels)
 
     def forward(self, numbers: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows channels"]:
-        """Scale and project."""
         return self.linear(self.dropout(self.standardize(numbers)))
 
 
@@ -300,7 +265,6 @@ class Standardize(nn.Module):
         self.deviation.copy_(deviation.masked_fill(deviation <= 1e-6 * mean.abs(), 1.0))
 
     def forward(self, numbers: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
-        """Give each column mean 0 and deviation 1 over the training set."""
         scaled = (numbers - self.mean) / self.deviation
         return scaled if math.isinf(self.largest) else scaled.clamp(-self.largest, self.largest)
 
@@ -319,16 +283,12 @@ class ScaleWords(nn.Module):
 
     def measure(self, numbers: Float[Tensor, "rows columns"]) -> None:
         """Take the root mean square of these rows."""
-        scale = self.shares(numbers).double().square().mean().sqrt()
+        scale = normalize(numbers, p=1.0, dim=1).double().square().mean().sqrt()
         self.scale.copy_(scale if scale > 0 else torch.ones(()))
 
     def forward(self, numbers: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
         """Scale the rows; one without words stays 0."""
-        return self.shares(numbers) / self.scale
-
-    def shares(self, numbers: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
-        """Divide each row by its sum."""
-        return normalize(numbers, p=1.0, dim=1)
+        return normalize(numbers, p=1.0, dim=1) / self.scale
 
 
 def scaling_of(
@@ -360,8 +320,7 @@ class RandomWalkEncoder(nn.Module):
             else relu_mlp(config.walk_length, config.channels, config.layers)
         )
 
-    def forward(self, graphs: Data) -> Float[Tensor, "nodes channels"]:
-        """Encode every node of the batch."""
+    def forward(self, graphs: Data) -> Nodes:
         returns = graphs.random_walk[:, : self.walk_length]
         return self.network(self.norm(returns, column(graphs, "num_real_nodes")))
 
@@ -388,21 +347,16 @@ class LaplacianEncoder(nn.Module):
         self.register_buffer("flips", torch.randint(2**31, ()))
         self.register_buffer("places", torch.arange(config.num_eigenvectors), persistent=False)
 
-    def forward(self, graphs: Data) -> Float[Tensor, "nodes channels"]:
-        """Encode every node of the batch."""
+    def forward(self, graphs: Data) -> Nodes:
         vectors = graphs.laplacian_vectors[:, : self.num_eigenvectors]
         values = graphs.laplacian_values[:, : self.num_eigenvectors]
-        signs = self.draw_signs() if self.training else None
         is_missing = torch.isnan(vectors)
-        vectors = vectors if signs is None else vectors * signs
+        if self.training:  # one random sign for each frequency, new at each call
+            self.flips.add_(1)
+            vectors = vectors * draw_signs(self.flips, self.places)
         pairs = torch.stack([vectors, values], dim=-1)
         pairs = pairs.masked_fill(is_missing[:, :, None], 0.0)  # [nodes, num_eigenvectors, 2]
         return self.set_network(pairs, is_missing)
-
-    def draw_signs(self) -> Float[Tensor, " eigenvectors"]:
-        """One random sign per frequency, new at each call."""
-        self.flips.add_(1)
-        return draw_signs(self.flips, self.places)
 
 
 class DeepSet(nn.Module):
@@ -416,8 +370,7 @@ class DeepSet(nn.Module):
         self,
         pairs: Float[Tensor, "nodes eigenvectors 2"],
         is_missing: Bool[Tensor, "nodes eigenvectors"],
-    ) -> Float[Tensor, "nodes channels"]:
-        """Sum over the eigenvectors that exist."""
+    ) -> Nodes:
         return self.mlp(pairs).masked_fill(is_missing[:, :, None], 0.0).sum(dim=1)
 
 
@@ -434,8 +387,7 @@ class SetTransformer(nn.Module):
         self,
         pairs: Float[Tensor, "nodes eigenvectors 2"],
         is_missing: Bool[Tensor, "nodes eigenvectors"],
-    ) -> Float[Tensor, "nodes channels"]:
-        """Attend to the eigenvectors that exist and sum them."""
+    ) -> Nodes:
         # a node without any frequency would have a softmax over nothing
         is_hidden = is_missing & ~is_missing.all(dim=1, keepdim=True)
         rows = self.attend(self.lift(pairs), src_key_padding_mask=is_hidden)
@@ -461,8 +413,7 @@ class GateEncoder(nn.Module):
         self.num_eigenvectors = num_eigenvectors
         self.linear = nn.Linear(num_eigenvectors, channels)
 
-    def forward(self, graphs: Data) -> Float[Tensor, "nodes channels"]:
-        """Project the eigenvectors, missing ones as zeros."""
+    def forward(self, graphs: Data) -> Nodes:
         vectors = graphs.laplacian_vectors[:, : self.num_eigenvectors]
         return self.linear(vectors.masked_fill(torch.isnan(vectors), 0.0))
 

@@ -7,10 +7,10 @@ import torch
 from jaxtyping import Float
 from torch import Tensor, nn
 
-from graphmamba.checks import check_divides, check_least
+from graphmamba.checks import check_divides
 from graphmamba.data.batch import Topology
 from graphmamba.errors import UserError
-from graphmamba.nn.base import required_edges
+from graphmamba.nn.base import Edges, Nodes, required_edges
 from graphmamba.nn.gated_gcn import GatedGCN
 from graphmamba.nn.gps import GPSLayer
 from graphmamba.nn.norm import NormName, number_dropouts
@@ -94,9 +94,6 @@ class ExphormerStack(nn.Module):
         activation: Activation = "relu",
     ) -> None:
         super().__init__()
-        check_divides("heads", heads, "channels", channels)
-        check_least("layers", layers, 1)
-        check_least("virtual_nodes", virtual_nodes, 0)
         self.has_expander, self.virtual_nodes = has_expander, virtual_nodes
         self.virtual = nn.Parameter(torch.randn(virtual_nodes, channels))
         # One kind of expander edge, then those into each virtual node, then those out of each.
@@ -119,13 +116,7 @@ class ExphormerStack(nn.Module):
         )
         number_dropouts(self)
 
-    def forward(
-        self,
-        x: Float[Tensor, "nodes channels"],
-        e: Float[Tensor, "edges channels"] | None,
-        topology: Topology,
-    ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
-        """Run all layers."""
+    def forward(self, x: Nodes, e: Edges | None, topology: Topology) -> tuple[Nodes, Edges | None]:
         edges = self._wire(required_edges(e, "Exphormer"), topology)
         virtual = self.virtual.repeat_interleave(topology.num_graphs, dim=0)
         for module in self.layers:
@@ -137,7 +128,7 @@ class ExphormerStack(nn.Module):
             x, e = layer(x, e, reading, mixed)
         return x, e
 
-    def _wire(self, e: Float[Tensor, "edges channels"], topology: Topology) -> AttentionEdges:
+    def _wire(self, e: Edges, topology: Topology) -> AttentionEdges:
         """Join real edges, expander edges and those of the virtual nodes."""
         index, kind = [topology.edge_index], []
         if self.has_expander:

@@ -9,7 +9,7 @@ from graphmamba.checks import check_choice, check_is, check_least
 from graphmamba.data.batch import Topology
 from graphmamba.errors import UserError
 from graphmamba.nn.base import LocalModel, required_edges
-from graphmamba.nn.centered_sums import center_sums
+from graphmamba.nn.message_passing import center_sums
 from graphmamba.nn.norm import BatchNorm, Dropout, number_dropouts
 from graphmamba.ops.activation import Activation, activation_function
 from graphmamba.ops.backends import Backend

@@ -13,8 +13,7 @@ from graphmamba.errors import UserError
 from graphmamba.nn.base import LocalModel, required_edges
 from graphmamba.nn.choose_operator import operator_arguments, runs_operator
 from graphmamba.nn.gated_gcn import GatedGCN
-from graphmamba.nn.graph_mamba import GraphMambaGlobal, InputNorm
-from graphmamba.nn.mamba import MambaConfig
+from graphmamba.nn.graph_mamba import GraphMambaGlobal, InputNorm, MambaConfig
 from graphmamba.nn.norm import Dropout, NodeNorm, NormName, number_dropouts
 from graphmamba.ops.activation import Activation, activation_function
 from graphmamba.ops.backends import TritonBackend

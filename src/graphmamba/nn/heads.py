@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -11,9 +12,10 @@ from torch.nn.functional import normalize, relu
 
 from graphmamba.checks import check_fraction, check_least, check_types
 from graphmamba.data.batch import Topology
-from graphmamba.data.catalog import Level, Task
+from graphmamba.data.catalog import Task
 from graphmamba.data.tables import DESCRIPTORS
 from graphmamba.errors import UserError
+from graphmamba.nn.base import Nodes
 from graphmamba.nn.encoders import LARGEST_INPUT, Standardize, Statistics
 from graphmamba.nn.norm import Dropout, number_dropouts
 from graphmamba.ops.segments import max_segments, sum_segments
@@ -65,7 +67,6 @@ class UnitLength(nn.Module):
     """Scale every row to length 1; rows of zeros stay."""
 
     def forward(self, x: Float[Tensor, "rows channels"]) -> Float[Tensor, "rows channels"]:
-        """Divide by the row's length."""
         return normalize(x, dim=-1)
 
 
@@ -82,49 +83,23 @@ class Mlp(nn.Sequential):
     def __init__(
         self, channels: int, outputs: int, config: HeadConfig, inputs: int | None = None
     ) -> None:
-        width = inputs or channels
+        widths = [inputs or channels, *[channels] * (config.layers - 1), outputs]
         parts: list[nn.Module] = []
-        dropped = [config.dropout] if config.dropout else []
-        for _ in range(config.layers - 1):
-            parts += [*map(Dropout, dropped), nn.Linear(width, channels)]
-            width = channels
-            parts.append(ACTIVATIONS[config.activation]())
-            parts += [UnitLength()] if config.has_hidden_norm else []
-        super().__init__(*parts, *map(Dropout, dropped), nn.Linear(width, outputs))
+        for place, (before, after) in enumerate(pairwise(widths)):
+            parts += [Dropout(config.dropout)] if config.dropout else []
+            parts.append(nn.Linear(before, after))
+            if place + 1 < config.layers:
+                parts.append(ACTIVATIONS[config.activation]())
+                parts += [UnitLength()] if config.has_hidden_norm else []
+        super().__init__(*parts)
         number_dropouts(self)
 
     def forward(
         self, x: Float[Tensor, "rows channels"], seed: Int[Tensor, ""] | None = None
     ) -> Float[Tensor, "rows outputs"]:
-        """Map each row by itself; the dropouts follow the seed."""
         for part in self:
             x = part(x, seed) if isinstance(part, Dropout) else part(x)
         return x
-
-
-def pool(
-    x: Float[Tensor, "nodes channels"],
-    batch: Int[Tensor, " nodes"],
-    num_graphs: int,
-    pooling: Reduction,
-    ptr: Int[Tensor, " boundaries"] | None = None,
-) -> Float[Tensor, "graphs channels"]:
-    """Reduce the rows of each graph to one; a graph without nodes gets zeros.
-
-    Args:
-        x: Node embeddings.
-        batch: Graph of each node, ascending.
-        num_graphs: Number of graphs.
-        pooling: How; rows that share a maximum share its gradient evenly.
-        ptr: First node of each graph and the number of nodes; found from `batch` if None.
-    """
-    if ptr is None:
-        every = torch.arange(num_graphs + 1, device=batch.device, dtype=batch.dtype)
-        ptr = torch.searchsorted(batch, every, out_int32=True)
-    if pooling == "max":
-        return max_segments(x, batch, ptr)
-    total = sum_segments(x, batch, ptr)
-    return total if pooling == "sum" else total / ptr.diff().clamp_min(1)[:, None]
 
 
 class GraphDescriptors(nn.Module):
@@ -145,7 +120,6 @@ class GraphDescriptors(nn.Module):
     def forward(
         self, graph_attr: Float[Tensor, "graphs columns"], seed: Int[Tensor, ""] | None
     ) -> Float[Tensor, "graphs outputs"]:
-        """Map each row by itself."""
         return self.fc2(self.dropout(relu(self.fc1(self.standardize(graph_attr))), seed))
 
 
@@ -177,17 +151,16 @@ class GraphHead(nn.Module):
             self.choice = Dropout(0.5)
             number_dropouts(self)
 
-    def forward(
-        self, x: Float[Tensor, "nodes channels"], topology: Topology
-    ) -> Float[Tensor, "graphs outputs"]:
-        """Predict one row per graph."""
-        pooled = []
-        for name in self.reductions:
-            rows = pool(x, topology.batch, topology.num_graphs, name, topology.ptr)
-            pooled.append(rows / self.sum_divisor if name == "sum" else rows)
-        rows = torch.cat(pooled, dim=1) if len(pooled) > 1 else pooled[0]
-        seed = topology.dropout_seed
-        out = self.mlp(rows, seed)
+    def forward(self, x: Nodes, topology: Topology) -> Float[Tensor, "graphs outputs"]:
+        batch, ptr, seed = topology.batch, topology.starts(), topology.dropout_seed
+        size = ptr.diff().clamp_min(1)[:, None]  # [graphs, 1]; one without nodes gets zeros
+        pooled = [
+            max_segments(x, batch, ptr)
+            if name == "max"
+            else sum_segments(x, batch, ptr) / (self.sum_divisor if name == "sum" else size)
+            for name in self.reductions
+        ]
+        out = self.mlp(torch.cat(pooled, dim=1) if len(pooled) > 1 else pooled[0], seed)
         if self.descriptors is None:
             return out
         graph_attr = topology.columns[DESCRIPTORS]
@@ -196,50 +169,21 @@ class GraphHead(nn.Module):
 
 
 class NodeHead(nn.Module):
-    """Predict for every node by itself."""
+    """Predict for every node by itself.
+
+    Where pairs are scored the prediction is an embedding of each node, and not some pairs' scores,
+    because a ranking needs every pair of a graph, and `pair_scores` makes any of them.
+    """
 
     def __init__(self, channels: int, task: Task, config: HeadConfig) -> None:
         super().__init__()
-        self.mlp = Mlp(channels, task.outputs, config)
+        outputs = channels if task.level == "link" else task.outputs
+        self.mlp = Mlp(channels, outputs, config)
 
-    def forward(
-        self,
-        x: Float[Tensor, "nodes channels"],
-        topology: Topology,
-    ) -> Float[Tensor, "nodes outputs"]:
-        """Predict one row per node."""
+    def forward(self, x: Nodes, topology: Topology) -> Float[Tensor, "nodes outputs"]:
         return self.mlp(x, topology.dropout_seed)
 
 
-class LinkHead(nn.Module):
-    """Embed the nodes: the inner product of two embeddings scores their pair.
-
-    The prediction is the embeddings and not some pairs' scores because a ranking needs every pair
-    of a graph, and `pair_scores` makes any of them.
-    """
-
-    def __init__(self, channels: int, task: Task, config: HeadConfig) -> None:  # noqa: ARG002
-        super().__init__()
-        self.mlp = Mlp(channels, channels, config)
-
-    def forward(
-        self,
-        x: Float[Tensor, "nodes channels"],
-        topology: Topology,
-    ) -> Float[Tensor, "nodes channels"]:
-        """Embed every node."""
-        return self.mlp(x, topology.dropout_seed)
-
-
-def pair_scores(
-    embeddings: Float[Tensor, "nodes channels"], pairs: Int[Tensor, "2 pairs"]
-) -> Float[Tensor, " pairs"]:
+def pair_scores(embeddings: Nodes, pairs: Int[Tensor, "2 pairs"]) -> Float[Tensor, " pairs"]:
     """Inner product of the two embeddings of each pair."""
     return torch.linalg.vecdot(embeddings[pairs[0]], embeddings[pairs[1]])
-
-
-HEADS: dict[Level, type[GraphHead] | type[NodeHead] | type[LinkHead]] = {
-    "graph": GraphHead,
-    "node": NodeHead,
-    "link": LinkHead,
-}

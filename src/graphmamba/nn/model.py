@@ -6,6 +6,7 @@ from dataclasses import replace
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
+from torch.nn.functional import relu
 from torch_geometric.data import Data
 
 from graphmamba.checks import check_is, check_least
@@ -16,7 +17,7 @@ from graphmamba.data.tables import DESCRIPTORS, LINKS
 from graphmamba.data.transforms.precompute import Precompute
 from graphmamba.errors import UserError
 from graphmamba.nn.attention import Attention
-from graphmamba.nn.base import GlobalModel, LocalModel, required_edges
+from graphmamba.nn.base import Edges, GlobalModel, LocalModel, Nodes, required_edges
 from graphmamba.nn.bigbird import BigBird
 from graphmamba.nn.config import (
     MEASURED,
@@ -28,18 +29,15 @@ from graphmamba.nn.config import (
 from graphmamba.nn.encoders import EDGE_STATISTICS, NODE_STATISTICS, GraphEncoder
 from graphmamba.nn.exphormer import ExphormerStack
 from graphmamba.nn.gated_gcn import GatedGCN
-from graphmamba.nn.gcn import GCN, GCNE
-from graphmamba.nn.gin import GINE
 from graphmamba.nn.gps import GPSLayer, ResidualLayer
 from graphmamba.nn.graph_mamba import GraphMambaGlobal
-from graphmamba.nn.heads import HEADS, GraphHead, HeadConfig
+from graphmamba.nn.heads import GraphHead, HeadConfig, NodeHead
+from graphmamba.nn.message_passing import GCN, GCNE, GINE, SAGE
 from graphmamba.nn.performer import Performer
-from graphmamba.nn.reverse_edges import ReverseEdges
-from graphmamba.nn.sage import SAGE
 from graphmamba.nn.spectral import SpectralFilter, SpectralLayer
-from graphmamba.nn.virtual_node import VirtualNode
 from graphmamba.ops.checks import check_float_type, check_membership, check_pairs, check_rows
 from graphmamba.ops.edge_layout import lay_out_edges
+from graphmamba.ops.segments import sum_segments, take_rows
 from graphmamba.ordering.permutation import NodeOrder, node_orders_of
 from graphmamba.ordering.seed import NoiseSeed
 
@@ -92,7 +90,6 @@ class GraphMamba(nn.Module):
         self.features, self.task = features, task
         self.precompute = columns_read(model, encoder)
         self.has_measured_inputs = encoder.normalize_inputs in MEASURED
-        options = {"graph_columns": features.graph_columns} if features.graph_columns else {}
         self.backbone = Backbone(
             GraphEncoder(features, model.channels, encoder),
             build_layers(model, has_stable_gate=encoder.stable_gate_eigenvectors > 0),
@@ -103,7 +100,12 @@ class GraphMamba(nn.Module):
             ],
             has_jumping_knowledge=model.jumping_knowledge,
         )
-        self.head = HEADS[task.level](model.channels, task, head or HeadConfig(), **options)
+        head = head or HeadConfig()
+        self.head = (
+            GraphHead(model.channels, task, head, features.graph_columns)
+            if task.level == "graph"
+            else NodeHead(model.channels, task, head)
+        )
 
     def forward(self, graphs: Data, check: bool | None = None) -> Float[Tensor, "rows outputs"]:
         """Predict one row per graph or node; for pairs, one embedding per node.
@@ -158,6 +160,72 @@ def columns_read(model: ModelConfig, encoder: EncoderConfig) -> Precompute:
     )
 
 
+class ReverseEdges(nn.Module):
+    r"""Give each edge a twin in the other direction, marked by a learned row.
+
+    .. math:: e_{ji} = e_{ij} + r \quad\text{for each edge}\quad j \to i
+
+    For directed graphs, on which messages otherwise flow one way only
+    (https://arxiv.org/abs/2305.10498); where edges lie in both directions already, each would be
+    there twice.
+
+    Args:
+        channels: Width of the edge embeddings.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.reverse = nn.Parameter(torch.randn(1, channels))
+
+    def both_ways(self, topology: Topology) -> Topology:
+        """Return the graphs with each edge followed by its twin, so that real ones stay first."""
+        edge_index = topology.edge_index
+        both = torch.stack([edge_index, edge_index.flip(0)], dim=2).flatten(1)
+        real = topology.num_real_edges
+        return replace(
+            topology,
+            edge_index=both,
+            edge_layout=lay_out_edges(both, topology.batch.shape[0], check=False),
+            num_real_edges=None if real is None else 2 * real,
+        )
+
+    def forward(self, e: Edges) -> Float[Tensor, "twice_edges channels"]:
+        return torch.stack([e, e + self.reverse], dim=1).flatten(0, 1)
+
+
+class VirtualNode(nn.Module):
+    r"""One row for each graph, carried from layer to layer (https://arxiv.org/abs/1704.01212).
+
+    .. math::
+        v^{l+1} = W_2\,\mathrm{ReLU}\Big(\mathrm{LN}\big(W_1 (v^l + \sum_i x_i)\big)\Big), \quad
+        x'_i = x_i + v^{l+1}
+
+    over the nodes of each graph, starting from zeros. LN is a LayerNorm: a BatchNorm would have few
+    rows to go by, one for each graph of a batch.
+
+    Args:
+        channels: Width of the rows.
+    """
+
+    def __init__(self, channels: int) -> None:
+        super().__init__()
+        self.fc1, self.fc2 = nn.Linear(channels, channels), nn.Linear(channels, channels)
+        self.norm = nn.LayerNorm(channels)
+
+    def forward(
+        self,
+        x: Nodes,
+        v: Float[Tensor, "graphs channels"] | None,
+        topology: Topology,
+    ) -> tuple[Nodes, Float[Tensor, "graphs channels"]]:
+        """Return new node embeddings and the row of each graph; `v` is None before the first."""
+        ptr, batch = topology.starts(), topology.batch
+        total = sum_segments(x, batch, ptr)
+        hidden = self.fc1(total if v is None else v + total)
+        v = self.fc2(relu(self.norm(hidden)))
+        return x + take_rows(v, batch, ptr), v
+
+
 class Backbone(nn.Module):
     """Encoder and layers.
 
@@ -189,7 +257,7 @@ class Backbone(nn.Module):
         self.noise_seed = NoiseSeed(seed)
         self._reads_layout = any(isinstance(part, LocalModel) for part in self.layers.modules())
 
-    def forward(self, graphs: Data, topology: Topology) -> Float[Tensor, "nodes channels"]:
+    def forward(self, graphs: Data, topology: Topology) -> Nodes:
         """Encode the batch and run it through all layers.
 
         One seed serves the whole pass: drawn here, outside of the layers, it stays the same when
@@ -230,62 +298,48 @@ class Backbone(nn.Module):
 
     def _node_orders(self, topology: Topology) -> list[NodeOrder | None]:
         """Order the nodes for all layers together; None for a layer that does not ask for one."""
-        requests = []
-        for layer in self.layers:
-            asked = [
-                part.request() for part in layer.modules() if isinstance(part, GraphMambaGlobal)
-            ]
-            requests.append(asked[0] if len(asked) == 1 else None)
         # A compiler fuses what the layers do by themselves, and cannot look into a table.
         if torch.compiler.is_compiling():
-            return [None] * len(requests)
-        made = node_orders_of([request for request in requests if request], topology)
-        return [made[request] if request else None for request in requests]
+            return [None] * len(self.layers)
+        asked = [
+            [part.request() for part in layer.modules() if isinstance(part, GraphMambaGlobal)]
+            for layer in self.layers
+        ]
+        made = node_orders_of([each[0] for each in asked if len(each) == 1], topology)
+        return [made[each[0]] if len(each) == 1 else None for each in asked]
 
 
 LOCAL_MODELS: dict[LocalModelName, Callable[[ModelConfig, bool], LocalModel | None]] = {
-    "gatedgcn": lambda config, has_gate: GatedGCN(
-        config.channels,
-        dropout=config.dropout,
-        activation=config.activation,
-        has_stable_gate=has_gate,
-        is_centered=config.centered_sums,
+    "gatedgcn": lambda c, has_gate: GatedGCN(
+        c.channels, dropout=c.dropout, activation=c.activation, has_stable_gate=has_gate,
+        is_centered=c.centered_sums,
     ),
-    "gcn": lambda config, _: GCN(config.channels, has_bias=config.residual.has_bias),
-    "gcne": lambda config, _: GCNE(config.channels, is_centered=config.centered_sums),
-    "gine": lambda config, _: GINE(
-        config.channels,
-        activation=config.activation,
-        dropout=config.dropout,
-        is_centered=config.centered_sums,
+    "gcn": lambda c, _: GCN(c.channels, has_bias=c.residual.has_bias),
+    "gcne": lambda c, _: GCNE(c.channels, is_centered=c.centered_sums),
+    "gine": lambda c, _: GINE(
+        c.channels, activation=c.activation, dropout=c.dropout, is_centered=c.centered_sums
     ),
-    "gin": lambda config, _: GINE(
-        config.channels,
-        activation=config.activation,
-        dropout=config.dropout,
-        reads_edges=False,
-        is_centered=config.centered_sums,
+    "gin": lambda c, _: GINE(
+        c.channels, activation=c.activation, dropout=c.dropout, reads_edges=False,
+        is_centered=c.centered_sums,
     ),
-    "sage": lambda config, _: SAGE(config.channels),
-    "none": lambda _config, _has_gate: None,
-}
-GLOBAL_MODELS: dict[GlobalModelName, Callable[[ModelConfig, int], GlobalModel]] = {
-    "mamba": lambda config, layer: GraphMambaGlobal(
-        config.channels, config.ordering, config.mamba, config.input_norm, layer
+    "sage": lambda c, _: SAGE(c.channels),
+    "none": lambda _c, _has_gate: None,
+}  # fmt: skip
+GLOBAL_MODELS: dict[GlobalModelName, Callable[[ModelConfig, int], GlobalModel | None]] = {
+    "mamba": lambda c, layer: GraphMambaGlobal(
+        c.channels, c.ordering, c.mamba, c.input_norm, layer
     ),
-    "transformer": lambda config, _: Attention(
-        config.channels, config.attention.heads, dropout=config.attention.dropout
+    "transformer": lambda c, _: Attention(
+        c.channels, c.attention.heads, dropout=c.attention.dropout
     ),
-    "performer": lambda config, _: Performer(
-        config.channels,
-        config.attention.heads,
-        dropout=config.attention.dropout,
-        head_width=config.attention.head_width,
+    "performer": lambda c, _: Performer(
+        c.channels, c.attention.heads, dropout=c.attention.dropout,
+        head_width=c.attention.head_width,
     ),
-    "bigbird": lambda config, _: BigBird(
-        config.channels, config.attention.heads, dropout=config.dropout
-    ),
-}
+    "bigbird": lambda c, _: BigBird(c.channels, c.attention.heads, dropout=c.dropout),
+    "none": lambda _c, _layer: None,
+}  # fmt: skip
 
 
 def build_layers(config: ModelConfig, has_stable_gate: bool = False) -> list[nn.Module]:
@@ -295,21 +349,22 @@ def build_layers(config: ModelConfig, has_stable_gate: bool = False) -> list[nn.
         config: Which layers.
         has_stable_gate: Whether GatedGCN reads the column `gate_encoding`.
     """
-    if has_stable_gate and config.local_model != "gatedgcn":
-        raise UserError(
-            f"model.local_model must be 'gatedgcn' where positions modulate its gates, "
-            f"got {config.local_model!r}"
-        )
-    if config.centered_sums and config.local_model in ("gcn", "none"):
-        raise UserError(
-            "model.local_model must be one that adds up neighbours where model.centered_sums is "
-            f"true, got {config.local_model!r}"
-        )
+    check_layers(config, has_stable_gate)
     if config.global_model == "exphormer":
-        return [_exphormer(config, has_stable_gate)]
-    is_plain = config.global_model == "none" or config.layer == "residual"
-    layer_of = _plain_layer if is_plain else _gps_layer
-    layers = [layer_of(config, has_stable_gate, number) for number in range(config.layers)]
+        return [
+            ExphormerStack(
+                config.channels,
+                config.layers,
+                config.attention.heads,
+                dropout=config.dropout,
+                has_expander=config.attention.expander_degree > 0,
+                virtual_nodes=config.attention.virtual_nodes,
+                has_stable_gate=has_stable_gate,
+                norm=config.norm,
+                activation=config.activation,
+            )
+        ]
+    layers = [_layer(config, has_stable_gate, number) for number in range(config.layers)]
     if config.spectral is None:
         return layers
     return [
@@ -318,40 +373,22 @@ def build_layers(config: ModelConfig, has_stable_gate: bool = False) -> list[nn.
     ]
 
 
-def _gps_layer(config: ModelConfig, has_stable_gate: bool, number: int) -> nn.Module:
-    return GPSLayer(
-        config.channels,
-        LOCAL_MODELS[config.local_model](config, has_stable_gate),
-        GLOBAL_MODELS[config.global_model](config, number),
-        dropout=config.dropout,
-        norm=config.norm,
-        activation=config.activation,
-        global_dropout=config.global_dropout,
-    )
-
-
-def _plain_layer(config: ModelConfig, has_stable_gate: bool, number: int) -> nn.Module:
+def _layer(config: ModelConfig, has_stable_gate: bool, number: int) -> nn.Module:
     local_model = LOCAL_MODELS[config.local_model](config, has_stable_gate)
-    global_model = (
-        None
-        if config.global_model == "none"
-        else GLOBAL_MODELS[config.global_model](config, number)
-    )
-    if local_model is None and global_model is None:
-        raise UserError(
-            "model.local_model and model.global_model must not both be 'none', got 'none' for each"
-        )
-    if local_model is None:
-        raise UserError(
-            "model.local_model must be a local model where model.layer='residual', got 'none'"
-        )
-    if local_model.has_residual and global_model is None:
+    if config.global_model == "none" and isinstance(local_model, GatedGCN):
         return local_model
-    if local_model.has_residual:
-        raise UserError(
-            "model.local_model must be a model without a residual of its own where "
-            f"model.layer='residual' puts a global model beside it, got {config.local_model!r}"
+    global_model = GLOBAL_MODELS[config.global_model](config, number)
+    if config.global_model != "none" and config.layer == "gps":
+        return GPSLayer(
+            config.channels,
+            local_model,
+            global_model,
+            dropout=config.dropout,
+            norm=config.norm,
+            activation=config.activation,
+            global_dropout=config.global_dropout,
         )
+    assert local_model is not None
     return ResidualLayer(
         config.channels,
         local_model,
@@ -365,29 +402,34 @@ def _plain_layer(config: ModelConfig, has_stable_gate: bool, number: int) -> nn.
     )
 
 
-def _exphormer(config: ModelConfig, has_stable_gate: bool) -> nn.Module:
-    if config.local_model != "gatedgcn":
-        raise UserError(
-            f"model.local_model must be 'gatedgcn' for Exphormer, got {config.local_model!r}"
-        )
-    if config.layer != "gps":
-        raise UserError(f"model.layer must be 'gps' for Exphormer, got {config.layer!r}")
-    for name in ("centered_sums", "virtual_node", "jumping_knowledge"):
-        if getattr(config, name):
-            raise UserError(f"model.{name} must be false for Exphormer, got True")
-    if config.spectral is not None:
-        raise UserError(f"model.spectral must be null for Exphormer, got {config.spectral!r}")
-    return ExphormerStack(
-        config.channels,
-        config.layers,
-        config.attention.heads,
-        dropout=config.dropout,
-        has_expander=config.attention.expander_degree > 0,
-        virtual_nodes=config.attention.virtual_nodes,
-        has_stable_gate=has_stable_gate,
-        norm=config.norm,
-        activation=config.activation,
-    )
+def check_layers(config: ModelConfig, has_stable_gate: bool) -> None:
+    """Reject parts that do not fit to one another."""
+    local_model, is_exphormer = config.local_model, config.global_model == "exphormer"
+    has_extras = config.centered_sums or config.virtual_node or config.jumping_knowledge
+    is_alone, is_plain = config.global_model == "none", config.layer == "residual"
+    wrong = {
+        "model.local_model must be 'gatedgcn' where positions modulate its gates": (
+            has_stable_gate and local_model != "gatedgcn"
+        ),
+        "model.local_model must add up neighbours where model.centered_sums is true": (
+            config.centered_sums and local_model in ("gcn", "sage", "none")
+        ),
+        "model.local_model must be 'gatedgcn' and model.layer 'gps' for Exphormer": (
+            is_exphormer and (local_model != "gatedgcn" or is_plain)
+        ),
+        "model.centered_sums, virtual_node, jumping_knowledge and spectral must be off for "
+        "Exphormer, and model.local_model 'gatedgcn'": (
+            is_exphormer and (has_extras or config.spectral is not None)
+        ),
+        "model.local_model must not be 'none' without a global model or in plain layers": (
+            (is_alone or is_plain) and local_model == "none"
+        ),
+        "model.local_model must be without a residual of its own in plain layers that have a "
+        "global model": is_plain and not is_alone and local_model == "gatedgcn",
+    }
+    for message, is_wrong in wrong.items():
+        if is_wrong:
+            raise UserError(f"{message}, got {local_model!r}")
 
 
 READ_EDGES: frozenset[LocalModelName] = frozenset({"gatedgcn", "gcne", "gine"})
@@ -396,32 +438,27 @@ READ_EDGES: frozenset[LocalModelName] = frozenset({"gatedgcn", "gcne", "gine"})
 
 def check_parts_fit(features: Features, model: ModelConfig, encoder: EncoderConfig) -> None:
     """Reject statistics of other columns, and layers that would look for rows nobody makes."""
-    if model.local_model in READ_EDGES and not encoder.has_edges:
+    name, has_numbers = encoder.normalize_inputs, features.nodes == "numbers"
+    if not encoder.has_edges and (model.local_model in READ_EDGES or encoder.reverse_edges):
         raise UserError(
-            f"encoder.has_edges must be true for model.local_model={model.local_model!r}, which "
-            "reads a row for each edge, got False"
+            "encoder.has_edges must be true where model.local_model or encoder.reverse_edges read "
+            f"a row for each edge, got False for {model.local_model!r}"
         )
-    if encoder.reverse_edges and not encoder.has_edges:
+    if not has_numbers and (encoder.has_degree or name == "bag_of_words"):
         raise UserError(
-            "encoder.has_edges must be true where encoder.reverse_edges tells edges apart by their "
-            "rows, got False"
+            "encoder.has_degree must be false and encoder.normalize_inputs 'none' or 'train' where "
+            f"nodes are atoms, got {encoder.has_degree} and {name!r}"
         )
-    name = encoder.normalize_inputs
-    if name == "bag_of_words" and features.nodes != "numbers":
+    if encoder.has_degree and name not in ("none", "train"):
         raise UserError(
-            "encoder.normalize_inputs must be 'none' or 'train' where nodes are atoms, "
-            "got 'bag_of_words'"
-        )
-    if encoder.has_degree and (features.nodes != "numbers" or name not in ("none", "train")):
-        raise UserError(
-            "encoder.has_degree must be false but for nodes with numbers, raw ones or such as "
-            f"normalize_inputs='train' scales, got {features.nodes!r} and {name!r}"
+            "encoder.normalize_inputs must be 'none' or 'train' with encoder.has_degree, "
+            f"got {name!r}"
         )
     if name == "none" or name in MEASURED:
         return
     wanted = [len(table[name].mean) for table in (NODE_STATISTICS, EDGE_STATISTICS)]
     found = [
-        features.node_columns if features.nodes == "numbers" else 0,
+        features.node_columns if has_numbers else 0,
         # edges without columns, or that nobody encodes, leave nothing to standardise
         features.edge_columns if features.edges == "numbers" and encoder.has_edges else wanted[1],
     ]
@@ -433,7 +470,6 @@ def check_parts_fit(features: Features, model: ModelConfig, encoder: EncoderConf
         )
 
 
-CATEGORIES = {"atoms", "bonds"}
 MADE_BY = "for this model: see data.transforms.precompute.add_columns"
 LEFT_OVER = (
     ": if graphs.edge_index was changed, remove source_order, source_ptr and target_ptr, "
@@ -453,34 +489,41 @@ def check_columns(
         precompute: Further columns that it reads.
         weight: A parameter, whose type floats must have.
     """
-    edge_index, nodes = topology.edge_index, topology.batch.shape[0]
-    check_rows("graphs.edge_index", edge_index, [2, "edges"], is_integer=True)
-    if topology.batch.shape != graphs.x.shape[:1]:
-        raise UserError(
-            f"graphs.batch must have shape [{graphs.x.shape[0]}], got {list(topology.batch.shape)}"
-        )
-    is_integer = features.nodes in CATEGORIES
-    check_rows("graphs.x", graphs.x, [nodes, features.node_columns], is_integer=is_integer)
-    if not is_integer:
-        check_float_type("graphs.x", graphs.x, weight)
+    check_rows("graphs.edge_index", topology.edge_index, [2, "edges"], is_integer=True)
+    nodes, edges = graphs.x.shape[0], topology.edge_index.shape[1]
+    check_rows("graphs.batch", topology.batch, [nodes], is_integer=True)
+    is_category = {"x": features.nodes == "atoms", "edge_attr": features.edges == "bonds"}
+    given = [("x", "as node features", [nodes, features.node_columns])]
     if features.edges != "none":
-        rows = required(graphs, "edge_attr", "as edge features")
-        shape = [edge_index.shape[1], features.edge_columns]
-        is_integer = features.edges in CATEGORIES
-        check_rows("graphs.edge_attr", rows, shape, is_integer=is_integer)
-        if not is_integer:
-            check_float_type("graphs.edge_attr", rows, weight)
+        given.append(("edge_attr", "as edge features", [edges, features.edge_columns]))
     if features.graph_columns:
-        rows = required(graphs, DESCRIPTORS, "as numbers of each graph")
-        check_rows(f"graphs.{DESCRIPTORS}", rows, [topology.num_graphs, features.graph_columns])
-        check_float_type(f"graphs.{DESCRIPTORS}", rows, weight)
-    _check_precomputed(graphs, nodes, precompute)
-    lengths = {
-        "source_order": edge_index.shape[1],
-        "source_ptr": nodes + 1,
-        "target_ptr": nodes + 1,
-    }
-    for name, count in lengths.items():
+        shape = [topology.num_graphs, features.graph_columns]
+        given.append((DESCRIPTORS, "as numbers of each graph", shape))
+    for name, why, shape in given:
+        rows, is_integer = required(graphs, name, why), is_category.get(name, False)
+        check_rows(f"graphs.{name}", rows, shape, is_integer=is_integer)
+        if not is_integer:
+            check_float_type(f"graphs.{name}", rows, weight)
+
+    for name, least, axes in (
+        ("laplacian_vectors", precompute.num_eigenvectors, (nodes, "columns")),
+        ("laplacian_values", precompute.num_eigenvectors, (nodes, "columns")),
+        ("random_walk", precompute.walk_length, (nodes, "columns")),
+        ("expander_index", precompute.expander_degree, (2, "expanders")),
+        ("centrality", precompute.has_centrality, (nodes,)),
+        ("cluster", precompute.has_clusters, (nodes,)),
+    ):
+        if least:
+            rows = required(graphs, name, MADE_BY)
+            is_integer = name in ("expander_index", "cluster")
+            check_rows(f"graphs.{name}", rows, axes, is_integer=is_integer)
+            if axes == (nodes, "columns"):
+                check_least(f"columns of graphs.{name}", rows.shape[1], least)
+    for name, count in (
+        ("source_order", edges),
+        ("source_ptr", nodes + 1),
+        ("target_ptr", nodes + 1),
+    ):
         values = column(graphs, name)
         if values is not None:
             check_rows(f"graphs.{name}", values, [count], is_integer=True, hint=LEFT_OVER)
@@ -489,86 +532,42 @@ def check_columns(
 def check_values(graphs: Data, topology: Topology, features: Features) -> None:
     """Reject edges between graphs, and numbers of graphs, nodes, atoms, ... that do not exist."""
     check_membership(topology.edge_index, topology.batch, topology.num_graphs)
-    _check_pointers(topology)
+    starts = replace(topology, ptr=None).starts()
+    if topology.ptr is not None and bool((topology.ptr != starts).any()):
+        raise UserError(
+            "graphs.ptr must hold the first node of each graph of graphs.batch, got other numbers"
+        )
     if "source_order" in topology.columns:
-        _check_layout(topology, topology.columns["source_order"])
+        _check_layout(topology)
     for name in ("expander_index", LINKS):
         pairs = column(graphs, name)
         if pairs is not None:
             check_pairs(name, pairs, topology.batch)
-    if features.nodes == "atoms":
-        _check_categories("x", graphs.x, ATOM_VOCABULARY)
-    if features.edges == "bonds":
-        _check_categories("edge_attr", graphs.edge_attr, BOND_VOCABULARY)
-
-
-def _check_pointers(topology: Topology) -> None:
-    if topology.ptr is None:
-        return
-    starts = replace(topology, ptr=None).starts()
-    wrong = (topology.ptr != starts).nonzero()
-    if len(wrong):
-        place = int(wrong[0])
-        raise UserError(
-            f"graphs.ptr must hold the first node of each graph of graphs.batch, "
-            f"got {int(topology.ptr[place])} instead of {int(starts[place])} at {place}"
-        )
-
-
-def _check_layout(topology: Topology, source_order: Int[Tensor, " edges"]) -> None:
-    """Reject an order of the edges that is not one, and pointers into other edges."""
-    source, target = topology.edge_index
-    if bool((target.diff() < 0).any()):
-        raise UserError(
-            "graphs.edge_index must be sorted by target where source_order is given, "
-            f"got other edges{LEFT_OVER}"
-        )
-    edges = source.shape[0]
-    is_edge = (source_order >= 0) & (source_order < edges)
-    if not bool(is_edge.all()) or bool((source_order.bincount(minlength=edges) != 1).any()):
-        raise UserError(f"graphs.source_order must hold each edge once, got others{LEFT_OVER}")
-    if bool((source[source_order].diff() < 0).any()):
-        raise UserError(f"graphs.source_order must sort edges by source, got others{LEFT_OVER}")
-    found = lay_out_edges(topology.edge_index, topology.batch.shape[0], source_order, check=False)
-    for name in ("source_ptr", "target_ptr"):
-        given, truth = topology.columns.get(name), getattr(found, name)
-        wrong = [] if given is None else (given != truth).nonzero()
-        if given is not None and len(wrong):
-            place = int(wrong[0])
-            raise UserError(
-                f"graphs.{name} must hold the first edge of each node, "
-                f"got {int(given[place])} instead of {int(truth[place])} at {place}{LEFT_OVER}"
-            )
-
-
-def _check_precomputed(graphs: Data, nodes: int, precompute: Precompute) -> None:
-    for name, least in (
-        ("laplacian_vectors", precompute.num_eigenvectors),
-        ("laplacian_values", precompute.num_eigenvectors),
-        ("random_walk", precompute.walk_length),
+    for name, is_category, vocabulary in (
+        ("x", features.nodes == "atoms", ATOM_VOCABULARY),
+        ("edge_attr", features.edges == "bonds", BOND_VOCABULARY),
     ):
-        if least:
-            rows = required(graphs, name, MADE_BY)
-            check_rows(f"graphs.{name}", rows, [nodes, "columns"])
-            check_least(f"columns of graphs.{name}", rows.shape[1], least)
-    if precompute.expander_degree:
-        pairs = required(graphs, "expander_index", MADE_BY)
-        check_rows("graphs.expander_index", pairs, [2, "expanders"], is_integer=True)
-    if precompute.has_centrality:
-        check_rows("graphs.centrality", required(graphs, "centrality", MADE_BY), [nodes])
-    if precompute.has_clusters:
-        rows = required(graphs, "cluster", MADE_BY)
-        check_rows("graphs.cluster", rows, [nodes], is_integer=True)
+        if is_category:
+            rows = graphs[name]
+            wrong = (rows < 0) | (rows >= torch.tensor(vocabulary, device=rows.device))
+            if bool(wrong.any()):
+                row, place = wrong.nonzero()[0].tolist()
+                raise UserError(
+                    f"graphs.{name} column {place} must be in 0 to {vocabulary[place] - 1}, "
+                    f"got {int(rows[row, place])} in row {row}"
+                )
 
 
-def _check_categories(
-    name: str, rows: Int[Tensor, "rows columns"], vocabulary: tuple[int, ...]
-) -> None:
-    ends = torch.tensor(vocabulary, device=rows.device)
-    wrong = (rows < 0) | (rows >= ends)
-    if bool(wrong.any()):
-        row, place = (int(index) for index in wrong.nonzero()[0])
-        raise UserError(
-            f"graphs.{name} column {place} must be in 0 to {vocabulary[place] - 1}, "
-            f"got {int(rows[row, place])} in row {row}"
-        )
+def _check_layout(topology: Topology) -> None:
+    """Reject an order of the edges, and pointers into it, that are of other edges."""
+    nodes, order = topology.batch.shape[0], topology.columns["source_order"]
+    try:
+        found = lay_out_edges(topology.edge_index, nodes, order, check=True)
+    except UserError as error:
+        raise UserError(f"graphs.{error}{LEFT_OVER}") from error
+    for name in ("source_ptr", "target_ptr"):
+        given = topology.columns.get(name)
+        if given is not None and bool((given != getattr(found, name)).any()):
+            raise UserError(
+                f"graphs.{name} must hold the first edge of each node, got other numbers{LEFT_OVER}"
+            )

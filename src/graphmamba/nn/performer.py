@@ -3,13 +3,13 @@
 import math
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from torch import Tensor, nn
 
 from graphmamba.checks import check_divides, check_least
 from graphmamba.data.batch import Topology
 from graphmamba.nn.attention import DenseLayout
-from graphmamba.nn.base import GlobalModel
+from graphmamba.nn.base import GlobalModel, Nodes
 from graphmamba.nn.norm import Dropout
 
 EPSILON = 1e-4
@@ -61,39 +61,27 @@ class Performer(GlobalModel):
         self.out_proj = nn.Linear(heads * head_width, channels)
         self.register_buffer("projection", orthogonal_features(features, head_width))
 
-    def forward(
-        self, x: Float[Tensor, "nodes channels"], topology: Topology
-    ) -> Float[Tensor, "nodes channels"]:
-        """Let every node attend to all nodes of its graph."""
+    def forward(self, x: Nodes, topology: Topology) -> Nodes:
         layout = DenseLayout.of(topology)
         rows = self.in_proj(x).unflatten(-1, (3, self.heads, -1))
         mixed = []
         for dense, is_seen in zip(layout.pad(rows), layout.is_seen, strict=True):
-            query, key, value = dense.permute(2, 0, 3, 1, 4)
-            taken = self._attend(query, key, value, is_seen[:, None, :, None])
-            mixed.append(taken.transpose(1, 2))
+            is_key = is_seen[:, None, :, None]  # [graphs, 1, longest, 1]
+            query, key, value = dense.permute(2, 0, 3, 1, 4)  # [graphs, heads, longest, width]
+            query_dash, query_half = self._exponent(query)
+            key_dash, key_half = self._exponent(key)
+            # Each shift cancels in the quotient, and keeps the exponentials below 1.
+            query_top = query_dash.amax(dim=-1, keepdim=True)
+            key_top = key_dash.masked_fill(~is_key, float("-inf")).amax(dim=(-2, -1), keepdim=True)
+            query_phi = torch.exp(query_dash - query_half - query_top.detach()) + EPSILON
+            key_phi = torch.exp(key_dash - key_half - key_top.detach()) + EPSILON
+            key_phi = torch.where(is_key, key_phi, 0.0)
+            # Summed first, the number of keys no longer multiplies that of the queries.
+            total = key_phi.sum(dim=-2).unsqueeze(-1)  # [graphs, heads, features, 1]
+            summed = key_phi.transpose(-2, -1) @ value  # [graphs, heads, features, width]
+            mixed.append(((query_phi @ summed) / (query_phi @ total)).transpose(1, 2))
         out = self.out_proj(layout.unpad(mixed).flatten(1))
         return self.dropout(out, topology.dropout_seed)
-
-    def _attend(
-        self,
-        query: Float[Tensor, "graphs heads longest width"],
-        key: Float[Tensor, "graphs heads longest width"],
-        value: Float[Tensor, "graphs heads longest width"],
-        is_seen: Bool[Tensor, "graphs 1 longest 1"],
-    ) -> Float[Tensor, "graphs heads longest width"]:
-        """Sum the keys first: their number then no longer multiplies that of the queries."""
-        query_dash, query_half = self._exponent(query)
-        key_dash, key_half = self._exponent(key)
-        # Each shift cancels in the quotient, and keeps the exponentials below 1.
-        query_top = query_dash.amax(dim=-1, keepdim=True)
-        key_top = key_dash.masked_fill(~is_seen, float("-inf")).amax(dim=(-2, -1), keepdim=True)
-        query_phi = torch.exp(query_dash - query_half - query_top.detach()) + EPSILON
-        key_phi = torch.exp(key_dash - key_half - key_top.detach()) + EPSILON
-        key_phi = torch.where(is_seen, key_phi, 0.0)
-        total = key_phi.sum(dim=-2).unsqueeze(-1)  # [graphs, heads, features, 1]
-        summed = key_phi.transpose(-2, -1) @ value  # [graphs, heads, features, width]
-        return (query_phi @ summed) / (query_phi @ total)
 
     def _exponent(
         self, rows: Float[Tensor, "graphs heads longest width"]

@@ -12,7 +12,7 @@ from graphmamba.checks import check_least, check_types
 from graphmamba.data.batch import Topology
 from graphmamba.errors import UserError
 from graphmamba.nn.attention import DenseLayout
-from graphmamba.nn.base import GlobalModel
+from graphmamba.nn.base import Edges, GlobalModel, Nodes
 from graphmamba.nn.norm import Dropout, number_dropouts
 
 FILTER_SHARE, GATE_SHARE = 0.2, 0.05
@@ -110,10 +110,7 @@ class SpectralFilter(GlobalModel):
             nn.Linear(channels, narrow[1]), nn.Linear(narrow[1], channels), nn.SiLU()
         )
 
-    def forward(
-        self, x: Float[Tensor, "nodes channels"], topology: Topology
-    ) -> Float[Tensor, "nodes channels"]:
-        """Filter the rows of each graph."""
+    def forward(self, x: Nodes, topology: Topology) -> Nodes:
         basis = SpectralBasis.of(topology, self.config)
         filtered = []
         for dense, vectors, bumps, window in zip(
@@ -147,13 +144,7 @@ class SpectralLayer(nn.Module):
         self.dropout = Dropout(dropout)
         number_dropouts(self)
 
-    def forward(
-        self,
-        x: Float[Tensor, "nodes channels"],
-        e: Float[Tensor, "edges channels"] | None,
-        topology: Topology,
-    ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
-        """Return new node and edge embeddings."""
+    def forward(self, x: Nodes, e: Edges | None, topology: Topology) -> tuple[Nodes, Edges | None]:
         out, e = self.layer(x, e, topology)
         far = self.spectral_filter(x, topology)
         return out + self.dropout(far, topology.dropout_seed), e

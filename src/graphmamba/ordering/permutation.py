@@ -1,11 +1,14 @@
-"""One sort that orders the nodes of all graphs, in all bins, for all samples and layers."""
+"""The order of nodes: scores -> integers that sort alike on every device -> one sort of all graphs.
+
+The same sort serves all bins, samples and layers.
+"""
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Int, Int32
+from jaxtyping import Float32, Float64, Int, Int32
 from torch import Tensor
 
 from graphmamba.data.batch import Topology
@@ -13,24 +16,31 @@ from graphmamba.errors import UserError
 from graphmamba.ops.backends import uses_triton
 from graphmamba.ops.random import draw_bits, take_bits
 from graphmamba.ordering.policy import OrderPolicy
-from graphmamba.ordering.scores import (
-    NOISE_BITS,
-    TIE_BITS,
-    SortKey,
-    is_sure,
-    node_key,
-    noise_key,
-    score_keys,
-)
 
 BIN_BITS = 32
 WORD_BITS = 63
 ALIGNED = 4
 """Boundaries in 16 bytes."""
-CLUSTER_STREAM = -2
-"""Sets the draws of clusters apart from those of nodes."""
 MOST_TOKENS = 1 << 22
 """Tokens of one sort, at most: beyond, it takes memory, and what it spares no longer counts."""
+CLUSTER_STREAM, SPECTRAL_STREAM = -2, -3
+"""Set the draws of clusters and of low-frequency functions apart from those of nodes."""
+NOISE_BITS = 28
+NORMAL_TERMS = 12
+FLOAT_BITS = 32
+MOST_DEGREES = 1 << 32
+"""Degrees that a program tells apart which is exported for any number of edges: with the noise, and
+up to seven samples, they fit into one word."""
+FLATTEST = 1e-8
+"""Eigenvalues below it count as 0. Theirs are functions that are constant on each part of a graph,
+with coefficients so large that parts without an edge between them nearly always follow one
+another."""
+TIE_BITS = {"spectral": 20}
+"""Bits that shuffle tied nodes, fewer where ties are rare: so all keys fit into one word."""
+SortKey = tuple[Int[Tensor, "lines nodes"], int]
+"""Values and their number: all lie in range(number). A line is a sample of a layer."""
+NodeKey = tuple[Int[Tensor, " nodes"], int]
+"""The same for all lines."""
 
 
 @dataclass(frozen=True)
@@ -66,19 +76,25 @@ def order_layers(
 ) -> list[NodeOrder]:
     """Order for several layers by one sort; each gets what `order_nodes` would give it."""
     check_given(policy, topology.columns)
+    if topology.seed is None and policy.is_random:
+        raise UserError("topology.seed must be given for a random order, got None")
     starts = topology.starts()
     topology = replace(topology, ptr=starts)
-    if policy.is_identity:
-        return [NodeOrder(None, _repeat(starts, samples), samples)] * len(layers)
+    tokens = samples * topology.batch.shape[0]
+    if policy.bins == 1:
+        every = starts
+        if samples > 1:  # the boundaries of all graphs, sample after sample
+            shift = torch.arange(samples, device=starts.device)[:, None] * starts[-1]
+            every = torch.cat([(starts[:-1] + shift).flatten(), starts[-1:] * samples])
+        boundaries = [every.int()] * len(layers)
+        if policy.is_identity:
+            return [NodeOrder(None, each, samples) for each in boundaries]
     groups = len(layers) * samples * topology.num_graphs * policy.bins
     words = _words_by_kernel(policy, topology, samples, layers)
     if words is None:
         words = _join(_keys(policy, topology, samples, layers))
-    tokens = samples * topology.batch.shape[0]
     order, word = _sort(words, topology, tokens)
-    if policy.bins == 1:
-        boundaries = [_repeat(starts, samples)] * len(layers)
-    else:
+    if policy.bins > 1:
         # The group is the first digit: each begins where the other digits can only be 0.
         boundaries = _find_groups(word, groups, words[0][1] // max(groups, 1), tokens, len(layers))
     orders = order.view(len(layers), tokens).unbind()
@@ -92,23 +108,14 @@ def node_orders_of(requests: Iterable[Request], topology: Topology) -> dict[Requ
         layers[policy, samples].add(layer)
     made: dict[Request, NodeOrder] = {}
     for (policy, samples), numbers in layers.items():
-        most = max(MOST_TOKENS // max(samples * topology.batch.shape[0], 1), 1)
-        for run in _runs(sorted(numbers), most):
+        every = range(min(numbers), max(numbers) + 1)
+        are_many = len(every) * samples * topology.batch.shape[0] > MOST_TOKENS
+        for run in [range(number, number + 1) for number in numbers] if are_many else [every]:
             orders = order_layers(policy, topology, samples=samples, layers=run)
             made |= {
                 (policy, samples, layer): each for layer, each in zip(run, orders, strict=True)
             }
     return made
-
-
-def _runs(numbers: Sequence[int], most: int) -> Iterator[range]:
-    """Divide ascending numbers into runs without gaps, of `most` at most."""
-    first = 0
-    for place in range(1, len(numbers) + 1):
-        is_end = place == len(numbers) or numbers[place] != numbers[place - 1] + 1
-        if is_end or place - first == most:
-            yield range(numbers[first], numbers[place - 1] + 1)
-            first = place
 
 
 def check_given(
@@ -123,60 +130,42 @@ def check_given(
 def _keys(policy: OrderPolicy, topology: Topology, samples: int, layers: range) -> list[SortKey]:
     """What tokens are sorted by, lines (layer, sample) being rows; the group comes first."""
     device, lines = topology.batch.device, len(layers) * samples
+    # One stream of random bits for each layer and sample of each graph, one draw for each node.
+    zeros = torch.zeros(topology.num_graphs + 1, dtype=torch.int64, device=device)
+    seed = zeros[0] if topology.seed is None else topology.seed
+    graph_key = topology.columns.get("graph_key", zeros[1:])
+    layer = torch.arange(layers.start, layers.stop, device=device)[:, None]
+    sample = torch.arange(samples, device=device)
+    draws = draw_bits(draw_bits(seed, layer), sample).view(-1, 1)
+    streams = draw_bits(draws, graph_key)  # [lines, graphs]
     nodes = torch.arange(topology.batch.shape[0], device=device)
     place = (nodes - topology.starts()[topology.batch]).expand(lines, -1)  # [lines, nodes]
-    streams = _streams(policy, topology, samples, layers)
     bits = draw_bits(streams[:, topology.batch], place)
 
     groups = lines * topology.num_graphs * policy.bins
     group = torch.arange(lines, device=device)[:, None] * topology.num_graphs + topology.batch
     if policy.bins > 1:
-        group = group * policy.bins + _bins_of(policy, place, bits)
-    score = score_keys(policy, topology, bits, streams)
-    cluster = _cluster_keys(policy, topology, streams)
-    inner = [*cluster, *score] if policy.clusters == "first" else [*score, *cluster]
-    parted = TIE_BITS.get(policy.score, NOISE_BITS)
-    ties = [noise_key(bits, parted)] if policy.noise == "tie_breaking" else []
-    return [(group, groups), *inner, *ties]
-
-
-def _streams(
-    policy: OrderPolicy, topology: Topology, samples: int, layers: range
-) -> Int[Tensor, "lines graphs"]:
-    """One stream of random bits for each layer and sample of each graph."""
-    device = topology.batch.device
-    sample = torch.arange(samples, device=device)
-    layer = torch.arange(layers.start, layers.stop, device=device)[:, None]
-    key = topology.columns.get("graph_key")
-    if key is None:
-        key = sample.new_zeros(topology.num_graphs)
-    seed = _seed(policy, topology)
-    if seed is None:
-        seed = sample.new_zeros(())
-    return draw_bits(draw_bits(draw_bits(seed, layer), sample).view(-1, 1), key)
-
-
-def _seed(policy: OrderPolicy, topology: Topology) -> Int[Tensor, ""] | None:
-    if topology.seed is None and policy.is_random:
-        raise UserError("topology.seed must be given for a random order, got None")
-    return topology.seed
-
-
-def _bins_of(
-    policy: OrderPolicy, place: Int[Tensor, "lines nodes"], bits: Int[Tensor, "lines nodes"]
-) -> Int[Tensor, "lines nodes"]:
-    """Bin of each node; random ones come from bits that the noise does not read."""
-    if policy.bin_assignment == "modulo":
-        return place % policy.bins
-    return (take_bits(bits, 0, BIN_BITS) * policy.bins) >> BIN_BITS
+        if policy.bin_assignment == "modulo":
+            bins = place % policy.bins
+        else:  # by bits that the noise does not read
+            bins = (take_bits(bits, 0, BIN_BITS) * policy.bins) >> BIN_BITS
+        group = group * policy.bins + bins
+    keys = [(group, groups)]
+    if policy.clusters == "first":
+        keys += _cluster_keys(policy, topology, streams)
+    if policy.score != "none":
+        keys.append(score_key(policy, topology, bits, streams))
+    if policy.clusters == "tie_breaking":
+        keys += _cluster_keys(policy, topology, streams)
+    if policy.noise == "tie_breaking":
+        keys.append(noise_key(bits, TIE_BITS.get(policy.score, NOISE_BITS)))
+    return keys
 
 
 def _cluster_keys(
     policy: OrderPolicy, topology: Topology, streams: Int[Tensor, "lines graphs"]
 ) -> list[SortKey]:
     """Keys that keep clusters together; where there is noise, in a random order of clusters."""
-    if policy.clusters == "none":
-        return []
     cluster = topology.columns["cluster"]
     if cluster.is_floating_point():
         raise UserError(f"topology.cluster must hold integers, got {cluster.dtype}")
@@ -213,7 +202,6 @@ def _words_by_kernel(
     is_plain = policy.clusters == "none" and policy.score != "spectral" and not policy.is_blurred
     if not is_plain or not uses_triton("auto", topology.batch.device):
         return None
-    _seed(policy, topology)
     score = None if policy.score == "none" else node_key(policy, topology)
     numbers = len(layers) * samples * topology.num_graphs * policy.bins
     numbers *= score[1] if score else 1
@@ -247,14 +235,6 @@ def _sort(
     return order if is_single else order % tokens, word
 
 
-def _repeat(starts: Int[Tensor, " boundaries"], samples: int) -> Int32[Tensor, " all_boundaries"]:
-    """Boundaries of all graphs, sample after sample."""
-    if samples == 1:
-        return starts.int()
-    shift = torch.arange(samples, device=starts.device)[:, None] * starts[-1]
-    return torch.cat([(starts[:-1] + shift).flatten(), starts[-1:] * samples]).int()
-
-
 def _find_groups(
     word: Int[Tensor, " all_tokens"], groups: int, rest: int, tokens: int, layers: int
 ) -> list[Int32[Tensor, " boundaries"]]:
@@ -272,3 +252,144 @@ def _find_groups(
     found = torch.searchsorted(word, group * rest, out_int32=True)
     shifted = found if layers == 1 else found - layer.int() * tokens
     return [row[: own + 1] for row in shifted.unbind()]
+
+
+def out_degree(topology: Topology) -> Int[Tensor, " nodes"]:
+    """Edges that leave each node, self-loops and repeated edges counted."""
+    if topology.edge_layout is not None:
+        return topology.edge_layout.source_ptr.diff()
+    source = topology.edge_index[0]
+    degree = torch.zeros_like(topology.batch, dtype=torch.int64)
+    return degree.scatter_add(0, source, torch.ones_like(source, dtype=torch.int64))
+
+
+def node_key(policy: OrderPolicy, topology: Topology) -> NodeKey:
+    """Sort key for the score of `policy` as it is, without noise."""
+    if policy.score == "degree":
+        # No float holds degree and noise exactly: they stay two keys.
+        degree, number = out_degree(topology), topology.edge_index.shape[1] + 1
+        if torch.compiler.is_exporting() and not is_sure(number <= MOST_DEGREES):
+            return degree.long().clamp_max(MOST_DEGREES - 1), MOST_DEGREES
+        return degree, number
+    return _as_sortable(_score(policy, topology).float()), 1 << FLOAT_BITS
+
+
+def score_key(
+    policy: OrderPolicy,
+    topology: Topology,
+    bits: Int[Tensor, "lines nodes"],
+    streams: Int[Tensor, "lines graphs"],
+) -> SortKey:
+    """Sort key for the score of `policy`, without those that break its ties.
+
+    Args:
+        policy: The rule, with a score.
+        topology: The batch.
+        bits: Random bits of each node in each line.
+        streams: What random bits of each graph are drawn from.
+    """
+    if policy.score == "spectral":
+        field = _low_frequency(policy.num_eigenvectors, topology, streams)
+        return _as_sortable(field.float()), 1 << FLOAT_BITS
+    if not policy.is_blurred:
+        values, number = node_key(policy, topology)
+        return values.expand_as(bits), number
+    score = _score(policy, topology)
+    width = policy.noise_width * _deviation(policy, topology, score)
+    if policy.noise == "uniform":  # in [0, 1), from the bits that break ties elsewhere
+        noise = noise_key(bits)[0].double() / (1 << NOISE_BITS)
+    else:
+        noise = _normal(bits)
+    return _as_sortable((score + width * noise).float()), 1 << FLOAT_BITS
+
+
+def _score(policy: OrderPolicy, topology: Topology) -> Float64[Tensor, " nodes"]:
+    if policy.score == "degree":
+        return out_degree(topology).double()
+    if policy.score == "eigenvector":
+        return topology.columns["centrality"].double()
+    # Rows are few numbers wide; added up one by one, they round alike everywhere.
+    columns = topology.columns["random_walk"].double().unbind(dim=1)
+    return -sum(columns, start=torch.zeros_like(columns[0]))
+
+
+def _low_frequency(
+    num_eigenvectors: int, topology: Topology, streams: Int[Tensor, "lines graphs"]
+) -> Float64[Tensor, "lines nodes"]:
+    """A random function on each graph, drawn again for each line.
+
+    It is a Gaussian free field, the part of it that the lowest eigenvectors of the Laplacian
+    span: normal coefficients over the root of the eigenvalue. Its law is the same whatever signs
+    they have, and whatever basis where an eigenvalue repeats, unless only some of its
+    eigenvectors are among the few.
+    """
+    vectors = topology.columns["laplacian_vectors"][:, :num_eigenvectors]
+    values = topology.columns["laplacian_values"][:, :num_eigenvectors]
+    # graphs of few nodes have fewer vectors than columns
+    waves = (vectors.double() / values.double().clamp_min(FLATTEST).sqrt()).nan_to_num(0.0)
+    apart = draw_bits(streams, SPECTRAL_STREAM)
+    numbers = torch.arange(waves.shape[1], device=waves.device)
+    drawn = _normal(draw_bits(apart.reshape(-1, 1), numbers))
+    coefficients = drawn.view(*streams.shape, waves.shape[1]).unbind(dim=2)
+    score = waves.new_zeros(streams.shape[0], waves.shape[0])
+    # added up one by one, they round alike everywhere
+    for coefficient, wave in zip(coefficients, waves.unbind(dim=1), strict=True):
+        score = score + coefficient.index_select(1, topology.batch) * wave
+    # What all nodes of a graph have in common is large, and would cost the rest its digits.
+    return score - score.index_select(1, topology.starts()[topology.batch])
+
+
+def _deviation(
+    policy: OrderPolicy, topology: Topology, score: Float64[Tensor, " nodes"]
+) -> Float64[Tensor, " nodes"]:
+    """Standard deviation of the score over its graph or the batch, given to each node.
+
+    Sums are taken over integers, which, unlike floats, add up to the same number in any order.
+    Nodes of a padding graph do not count.
+    """
+    resolution = 1 if policy.score == "degree" else 1 << 16
+    whole = (score * resolution).round().long()
+    over_batch = policy.noise_scope == "batch"
+    group = torch.zeros_like(topology.batch) if over_batch else topology.batch
+    sums = whole.new_zeros(3, 1 if over_batch else topology.num_graphs)
+    is_real = torch.ones_like(whole)
+    if topology.num_real_nodes is not None:
+        nodes = torch.arange(whole.shape[0], device=whole.device)
+        is_real = (nodes < topology.num_real_nodes).long()
+    values = torch.stack([is_real, whole * is_real, whole * whole * is_real])
+    count, total, squares = sums.index_add(1, group, values).double()
+    # One node has no spread, an empty graph no nodes: neither divides by zero.
+    variance = (squares - total * total / count.clamp_min(1)) / (count - 1).clamp_min(1)
+    return (variance.clamp_min(0).sqrt() / resolution)[group]
+
+
+def _normal(bits: Int[Tensor, "*shape"]) -> Float64[Tensor, "*shape"]:
+    """Twelve uniform numbers less six: normal enough, and without logarithms that round apart."""
+    terms = torch.arange(NORMAL_TERMS, device=bits.device)
+    whole, _ = noise_key(draw_bits(bits.reshape(-1, 1), terms))
+    return whole.sum(dim=1).view_as(bits).double() / (1 << NOISE_BITS) - NORMAL_TERMS / 2
+
+
+def noise_key(bits: Int[Tensor, "*shape"], count: int = NOISE_BITS) -> SortKey:
+    """Sort key that shuffles what all keys before it leave tied."""
+    return take_bits(bits, 64 - count, count), 1 << count
+
+
+def _as_sortable(score: Float32[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
+    """Integers in range(2**32) that sort as the numbers do."""
+    # Zero has two signs, which must not tell equal scores apart.
+    bits = (score + 0.0).view(torch.int32).long()
+    # Negative numbers have their magnitude in the low bits, where more must come to mean less.
+    return torch.where(bits < 0, -bits - 1, bits + (1 << (FLOAT_BITS - 1)))
+
+
+def is_sure(fact: bool) -> bool:
+    """Tell whether a fact about sizes holds; in an export, whether it does for all of them.
+
+    To ask for more would limit the exported program to sizes that are like those of its example.
+    """
+    if not torch.compiler.is_exporting():
+        return fact
+    from torch.fx.experimental.symbolic_shapes import statically_known_true
+
+    return statically_known_true(fact)

@@ -37,7 +37,8 @@ class NoiseSeed(nn.Module):
         """Return the seed of this pass; in training it is used up."""
         if not self.training:
             return self.seed
-        if not torch.compiler.is_compiling() and _is_recomputed():
+        # A backward pass calls a model only to make activations again; no public name tells it.
+        if not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1:
             raise UserError(
                 "a model that draws its node orders must not be checkpointed as a whole, since "
                 "they would be others the second time: checkpoint its layers, or give topology.seed"
@@ -83,9 +84,3 @@ def _checked(seed: int) -> Int[Tensor, ""]:
 
 def _draw(device: torch.device | str) -> Int[Tensor, ""]:
     return torch.randint(LIMIT - 1, (), device=device)
-
-
-def _is_recomputed() -> bool:
-    """Whether a backward pass is running, which calls a model only to make activations again."""
-    # PyTorch tells it under no public name.
-    return torch._C._current_graph_task_id() != -1

@@ -9,8 +9,8 @@ from jaxtyping import Int, Int32
 from torch import Tensor
 
 from graphmamba.data.batch import Topology
+from graphmamba.ordering.permutation import NodeKey
 from graphmamba.ordering.policy import OrderPolicy
-from graphmamba.ordering.scores import NodeKey
 from graphmamba.ordering.triton_kernels import boundary_kernel, rank_kernel, word_kernel
 
 ROWS, TILE = 32, 64
@@ -28,7 +28,7 @@ def join_words(
     Args:
         policy: One that adds no noise to scores and reads no clusters.
         topology: The graphs.
-        score: What `scores.node_key` says of them; None if the policy has no score.
+        score: What `permutation.node_key` says of them; None if the policy has no score.
         samples: Lines of a layer.
         layers: Numbers of the layers.
     """

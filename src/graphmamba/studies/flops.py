@@ -25,20 +25,18 @@ from graphmamba.nn.encoders import (
     Concat,
     DeepSet,
     DummyEdges,
-    EdgeFeatures,
     GateEncoder,
     GraphEncoder,
     LaplacianEncoder,
-    NodeFeatures,
     NumberEncoder,
     PreLayer,
+    RawColumns,
 )
 from graphmamba.nn.exphormer import ExphormerAttention, ExphormerStack
 from graphmamba.nn.gated_gcn import GatedGCN
 from graphmamba.nn.gps import GPSLayer
-from graphmamba.nn.graph_mamba import GraphMambaGlobal
+from graphmamba.nn.graph_mamba import GraphMambaGlobal, MambaBlock, SelectivePath
 from graphmamba.nn.heads import GraphHead, UnitLength
-from graphmamba.nn.mamba import MambaBlock, SelectivePath
 from graphmamba.nn.model import GraphMamba
 from graphmamba.nn.norm import BatchNorm, Dropout, NodeNorm, NoNorm
 from graphmamba.nn.performer import Performer
@@ -405,8 +403,7 @@ PARTS: dict[type[nn.Module], Callable[[Any, int, int], Flops]] = {
     UnitLength: lambda _, __, numbers: _pointwise(LENGTH * numbers),
     BatchNorm: lambda part, rows, _: _pointwise(_batch_norm(part) * rows * part.num_features),
     Concat: lambda part, rows, _: sum((_part_flops(each, rows) for each in part.parts), Flops()),
-    NodeFeatures: lambda part, rows, _: _part_flops(part.network, rows),
-    EdgeFeatures: lambda part, rows, _: _part_flops(part.network, rows),
+    RawColumns: lambda part, rows, _: _part_flops(part.network, rows),
     CategoryEncoder: lambda part, rows, _: Flops(products=2 * rows * part.weight.numel()),
     NumberEncoder: lambda part, rows, _: _linear(rows, part.linear),
     LaplacianEncoder: _laplacian,

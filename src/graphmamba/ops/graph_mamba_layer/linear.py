@@ -298,7 +298,7 @@ def center(
     ptr: Int[Tensor, " graphs_and_one"],
     own: Rows | None = None,
 ) -> Rows:
-    """Add to `own` what nodes receive, centred by degree, as `nn.centered_sums` does.
+    """Add to `own` what nodes receive, centred by degree, as `nn.message_passing.center_sums` does.
 
     Without `own`, `x` is the gradient of what that returned, and the one of the means comes back.
     """

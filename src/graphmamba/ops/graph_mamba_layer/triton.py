@@ -192,7 +192,7 @@ def _scan(
     reverse: bool,
     keeps_for_backward: bool,
 ) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """One way through the sequences; see `nn.mamba.SelectivePath.scan`."""
+    """One way through the sequences; see `nn.graph_mamba.SelectivePath.scan`."""
     u, z = uz.chunk(2, dim=1)
     order, is_ordered = graphs.order, graphs.order is not None
     u, _ = causal_conv1d.forward(
