@@ -44,7 +44,7 @@ class Options:
     wants_edges: bool
     """Whether new edge embeddings are asked for."""
     is_centered: bool = False
-    """Whether what a node receives is a sum centred by degree; see `message_passing.center_sums`."""
+    """Whether what nodes receive is a sum centred by degree; see `message_passing.center_sums`."""
     eps: float = 1e-5
     momentum: float = 0.1
 
