@@ -49,7 +49,7 @@ import atexit, json, os, sys, time
 from pathlib import Path
 import torch
 from graphmamba.errors import UserError
-from graphmamba.training.distributed import start_fabric, process_group_of
+from graphmamba.training.distributed import start_processes
 from graphmamba.training.evaluate import evaluate
 from graphmamba.training.fit import fit
 from graphmamba.training.run_dir import RunDir
@@ -84,7 +84,7 @@ if os.environ["RANK"] == "1":
     time.time = lambda: 0.0  # the clocks of two machines differ
 result = fit(experiment, tiny_store(experiment, train=16), RunOptions(max_time=0.0))
 (folder / f"folder-{os.environ['RANK']}").write_text(str(result.run_dir))
-team = process_group_of(start_fabric(RunOptions()))
+team = start_processes(RunOptions())
 try:
     fit(experiment, tiny_store(experiment), run_dir=folder / name)
 except UserError as error:
@@ -116,10 +116,10 @@ main(["train", *SMALL, *words])
 """
 FAILING = """
 import torch
-from graphmamba.training.distributed import start_fabric, process_group_of
+from graphmamba.training.distributed import start_processes
 from graphmamba.training.experiment import RunOptions
 
-team = process_group_of(start_fabric(RunOptions()))
+team = start_processes(RunOptions())
 team.sum(torch.ones(2))
 if not team.is_first:
     raise RuntimeError("the second is broken")

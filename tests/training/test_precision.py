@@ -84,7 +84,7 @@ from pathlib import Path
 from tempfile import mkdtemp
 import pytest
 import torch
-from graphmamba.training.distributed import start_fabric
+from graphmamba.training.distributed import start_processes
 from graphmamba.training.fit import fit
 from graphmamba.training.experiment import RunOptions
 from tests.helpers.runs import Notes, tiny_experiment, tiny_store

@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import torch
 from torch import Tensor, distributed, nn
@@ -104,14 +103,12 @@ class ProcessGroup:
                 distributed.broadcast(buffer, src=0)
 
 
-def start_fabric(options: RunOptions) -> Any:
-    """Make a Fabric and start its processes; torchrun's own are taken as they are.
+def start_processes(options: RunOptions) -> ProcessGroup:
+    """Start the processes of a run, by Lightning Fabric; torchrun's own are taken as they are.
 
     Processes that meet here part at the end of the program; those that had met before are left to
-    whoever had them meet.
+    whoever had them meet. One process alone needs no Fabric, whose import takes seconds.
     """
-    from lightning.fabric import Fabric
-
     device = resolve_device(options.device)
     devices, nodes = options.devices, options.nodes
     if "TORCHELASTIC_RUN_ID" in os.environ:  # torchrun has decided both
@@ -122,19 +119,22 @@ def start_fabric(options: RunOptions) -> Any:
     if devices > available:
         what = "GPUs" if is_cuda else "cores"
         raise UserError(f"devices must be at most the {available} {what} here, got {devices}")
-    # Its processes alone: gradients are summed up by the step.
-    strategy = "ddp" if devices * nodes > 1 else "auto"
+    if devices * nodes == 1:
+        return ProcessGroup(device=torch.device("cuda", device.index or 0) if is_cuda else device)
+    from lightning.fabric import Fabric
+
     for each in ("fabric", "pytorch"):
         # its hints are about what our options decide
         logging.getLogger(f"lightning.{each}").setLevel(logging.WARNING)
-    fabric = Fabric(accelerator=device.type, devices=devices, num_nodes=nodes, strategy=strategy)
+    # its processes alone: gradients are summed up by the step
+    fabric = Fabric(accelerator=device.type, devices=devices, num_nodes=nodes, strategy="ddp")
     had_met = _have_met()
     fabric.launch()
     if _have_met() and not had_met:
         # Not as soon as the run is over: others may follow with the same processes. And not around
         # it either: parting waits for what is under way, and an error has to be reported before.
         atexit.register(part_processes)
-    return fabric
+    return ProcessGroup(fabric.global_rank, fabric.world_size, fabric.device)
 
 
 @contextmanager
@@ -157,7 +157,7 @@ def rounded_products(device: torch.device, tf32: bool | None) -> Iterator[None]:
 
 
 def part_processes() -> None:
-    """End the process group of `start_fabric`, if there is one: no run can follow in this program.
+    """End the processes of `start_processes`, if there are any: no run can follow in this program.
 
     The end of the program does it by itself. Threads of the group that live on while Python takes
     itself down may abort the process, whatever it had achieved.
@@ -188,11 +188,6 @@ def free_memory(device: torch.device) -> int:
         (line,) = (line for line in told.read_text().splitlines() if "MemAvailable" in line)
         return int(line.split()[1]) * 1024
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
-
-
-def process_group_of(fabric: Any) -> ProcessGroup:
-    """This process among all."""
-    return ProcessGroup(fabric.global_rank, fabric.world_size, fabric.device)
 
 
 def _have_met() -> bool:

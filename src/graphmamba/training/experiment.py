@@ -129,6 +129,16 @@ class TrainConfig:
 
 VERSION = 2
 """Of the form that experiments, states and weights are written in."""
+MOST = {
+    **dict.fromkeys(("layers", "pre_layers", "train_samples", "eval_samples"), 1000),
+    **dict.fromkeys(("num_eigenvectors", "stable_gate_eigenvectors", "walk_length"), 10**5),
+    **dict.fromkeys(("expander_degree", "virtual_nodes"), 10**5),
+    "batch_size": 2**31 - 1,
+    "split_sizes": 10**6,
+}
+"""Largest values of entries, by the last word of their keys: a file may hold any."""
+MOST_PARAMETERS = 2**30
+"""Of a model, which together with its optimizer take 16 GiB."""
 
 
 def check_version(version: object, where: str) -> None:
@@ -174,6 +184,11 @@ class Experiment:
         check_choice("dataset", self.dataset, tuple(CATALOG))
         for name, size in zip(SPLITS, self.split_sizes or (), strict=False):
             check_least(f"split_sizes of {name}", size, 1)
+        for key, value in flat_entries(asdict(self)).items():
+            most, given = MOST.get(key.rpartition(".")[2]), value
+            given = max(value) if isinstance(value, tuple | list) and value else value
+            if most is not None and isinstance(given, int) and given > most:
+                raise UserError(f"{key} must be at most {most}, got {given}")
 
     @property
     def dataset_info(self) -> Benchmark:
@@ -230,13 +245,29 @@ class Experiment:
 
     def build(self, seed: int = 0) -> GraphMamba:
         """Make the model; its random node orders follow `seed`, its weights torch's generator."""
-        data = self.dataset_info
-        return GraphMamba(data.features, data.task, self.model, self.encoder, self.head, seed=seed)
+        self.outline()
+        return self._build(seed)
 
     def outline(self) -> GraphMamba:
-        """Make the model without memory for its tensors, such as to count its parameters."""
-        with torch.device("meta"):
-            return self.build()
+        """Make the model without memory for its tensors; reject one that is too large for any."""
+        try:
+            with torch.device("meta"):
+                model = self._build(seed=0)
+            parameters = sum(each.numel() for each in model.parameters())
+        except (OverflowError, RuntimeError) as error:  # more than PyTorch can count
+            raise UserError(f"the sizes of model, encoder and head are too large: {error}") from (
+                error
+            )
+        if parameters > MOST_PARAMETERS:
+            raise UserError(
+                f"the model must have at most {MOST_PARAMETERS:,} parameters, got {parameters:,}: "
+                "choose smaller sizes, such as model.channels"
+            )
+        return model
+
+    def _build(self, seed: int) -> GraphMamba:
+        data = self.dataset_info
+        return GraphMamba(data.features, data.task, self.model, self.encoder, self.head, seed=seed)
 
     def content(self) -> dict[str, object]:
         """All entries as nested mappings, defaults included, as JSON and YAML can write them."""

@@ -36,9 +36,8 @@ from graphmamba.training.compile import compile_now, decided, is_captured
 from graphmamba.training.defaults import Size
 from graphmamba.training.distributed import (
     ProcessGroup,
-    process_group_of,
     rounded_products,
-    start_fabric,
+    start_processes,
 )
 from graphmamba.training.ema import MovingAverage
 from graphmamba.training.evaluate import labels_per_graph
@@ -107,10 +106,10 @@ def fit(
     options = _checked(options, run_dir, resume)
     with following(reporter, progress, options.loggers) as reporters:
         experiment, store = _resolve(experiment, graphs, data, size)
-        fabric, place = _launch(experiment, options, run_dir)
+        team, place = _launch(experiment, options, run_dir)
         if store is None:
             experiment, store = open_data(experiment)
-        return run_fit(fabric, experiment, store, options, place, reporters, resume)
+        return run_fit(team, experiment, store, options, place, reporters, resume)
 
 
 def fit_seeds(
@@ -142,9 +141,9 @@ def fit_seeds(
     runs = [replace(options, seed=seed) for seed in seeds]
     with following(reporter, progress, options.loggers) as reporters:
         experiment, store = _resolve(experiment, graphs, data, size)
-        fabric, whole = _launch(experiment, options, run_dir)
+        team, whole = _launch(experiment, options, run_dir)
         opened = open_data(experiment) if store is None else (experiment, store)
-        with whole.kept(process_group_of(fabric), resume, is_series=True):
+        with whole.kept(team, resume, is_series=True):
             if resume:
                 known = [replace(options, seed=seed) for seed in read_config(whole.path).seeds]
                 runs = [*known, *(run for run in runs if run not in known)]
@@ -153,7 +152,7 @@ def fit_seeds(
                 write_config, whole.config, opened[0], options, [run.seed for run in runs]
             )
             return _fit_series(
-                SeedsResult, fabric, whole, series, options.max_time, reporters, resume, write
+                SeedsResult, team, whole, series, options.max_time, reporters, resume, write
             )
 
 
@@ -190,20 +189,19 @@ def fit_folds(
     with following(reporter, progress, options.loggers) as reporters:
         opened = _folds_of(experiment, graphs, data, folds, size, data_dir)
         first, _ = opened(0)
-        fabric, whole = _launch(first, options, run_dir)
-        group = process_group_of(fabric)
-        with whole.kept(group, resume, is_series=True, folds=folds):
+        team, whole = _launch(first, options, run_dir)
+        with whole.kept(team, resume, is_series=True, folds=folds):
             series = {
                 whole.path / f"fold-{number}": (partial(opened, number), options)
                 for number in range(folds)
             }
             write = partial(write_config, whole.config, first, options, folds=folds)
             result = _fit_series(
-                FoldsResult, fabric, whole, series, options.max_time, reporters, resume, write
+                FoldsResult, team, whole, series, options.max_time, reporters, resume, write
             )
             is_whole = len(result.runs) == folds and all(run.is_done for run in result.runs)
-            if group.is_first and is_whole:
-                _write_out_of_fold(result, opened, group.device)
+            if team.is_first and is_whole:
+                _write_out_of_fold(result, opened, team.device)
     return result
 
 
@@ -213,7 +211,7 @@ Series = TypeVar("Series", bound=SeedsResult)
 
 def _fit_series(
     kind: type[Series],
-    fabric: Any,
+    team: ProcessGroup,
     whole: RunDir,
     series: Mapping[Path, tuple[Callable[[], Opened], RunOptions]],
     max_time: float,
@@ -229,7 +227,7 @@ def _fit_series(
         experiment, store = opened()
         place = RunDir(path)
         run = run_fit(
-            fabric,
+            team,
             experiment,
             store,
             replace(options, max_time=max(max_time - (time.monotonic() - begin), 0.0)),
@@ -240,7 +238,7 @@ def _fit_series(
         )
         found[path] = run
         result = kind(whole.path, tuple(each for each in found.values() if each is not None))
-        if process_group_of(fabric).is_first:
+        if team.is_first:
             whole.write_results(result)
         if not run.is_done:
             break
@@ -269,9 +267,9 @@ def _launch(
     if experiment.model.global_model == "mamba":
         device = resolve_device(options.device)
         choose_backend(experiment.model.mamba.backend, device, "model.mamba.backend")
-    fabric = start_fabric(options)
-    named = new_run_dir(experiment, process_group_of(fabric)) if run_dir is None else Path(run_dir)
-    return fabric, RunDir(named)
+    team = start_processes(options)
+    named = new_run_dir(experiment, team) if run_dir is None else Path(run_dir)
+    return team, RunDir(named)
 
 
 def _named(experiment: Experiment | str | Path | None, size: Size) -> Experiment | None:
@@ -363,7 +361,7 @@ def _write_out_of_fold(
 
 
 def run_fit(
-    fabric: Any,
+    team: ProcessGroup,
     experiment: Experiment,
     store: GraphStore,
     options: RunOptions,
@@ -380,7 +378,6 @@ def run_fit(
     _check_splits(experiment, store)
     experiment.check_loss()
     experiment.check_parts()
-    team = process_group_of(fabric)
     experiment, store = in_parts(experiment, store, team.device)
     options = decided(options, experiment, store, team)
     fast = is_captured(options, team.device, team.world, store)
