@@ -146,7 +146,7 @@ def measure_captured(
     optimizer = make_optimizer(model, optim, device, is_captured=True)
     batches = list(torch.arange(len(store)).split(batch_size))
     model.train()
-    stream = torch.cuda.Stream(device, priority=-1)  # as a run has it
+    stream = torch.cuda.Stream(device)
     parts = model, optimizer, store, experiment
     peak = _peak_bytes(TrainStep(*parts, precision=precision).step, batches)
     step = CapturedStep(*parts, stream=stream, precision=precision, is_required=True)

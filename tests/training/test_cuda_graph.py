@@ -200,6 +200,9 @@ def test_all_kernels_are_compiled_before_the_first_step_and_change_nothing(
     fit(experiment, store, options, tmp_path / "run", compiling)
     assert compiling.kernels > 5
     assert late == []
+    # kernels that are there already must not run before the first step
+    fit(experiment, store, options, tmp_path / "again", compiling)
+    assert_same_run(tmp_path / "run", tmp_path / "again")
     monkeypatch.setattr(Loop, "compile_kernels", lambda _: None)
     fit(experiment, store, options, tmp_path / "other")
     assert_same_run(tmp_path / "run", tmp_path / "other")

@@ -40,11 +40,13 @@ class _ZeroedMemory(TorchDispatchMode):
 def collected_kernels() -> Iterator[Kernels]:
     """Collect the kernels that work on a GPU would launch; it runs without them, on zeros.
 
-    Nothing is compiled meanwhile. Tensors that the work changes in place it may change.
+    Nothing is compiled and none is launched meanwhile, those that have been compiled neither.
+    Tensors that the work changes in place by PyTorch's own functions it may change.
     """
-    from triton import knobs
+    from triton import JITFunction, knobs
 
     found: Kernels = {}
+    run = JITFunction.run
 
     def collect(*, fn: Any, compile: dict[str, Any], **_: Any) -> bool:  # noqa: A002 - Triton's
         kernel, variant = fn.jit_function, compile["specialization_data"]
@@ -54,15 +56,18 @@ def collected_kernels() -> Iterator[Kernels]:
             return kernel.preload(variant).run
 
         found.setdefault((fn.name, str(compile["key"])), build)
-        return True  # neither compile nor launch it
+        return True  # do not compile it
+
+    def look_up(self: Any, *arguments: Any, warmup: bool, **options: Any) -> Any:  # noqa: ARG001
+        return run(self, *arguments, warmup=True, **options)
 
     before = knobs.runtime.jit_cache_hook
-    knobs.runtime.jit_cache_hook = collect
+    knobs.runtime.jit_cache_hook, JITFunction.run = collect, look_up
     try:
         with _ZeroedMemory():  # type: ignore[no-untyped-call]
             yield found
     finally:
-        knobs.runtime.jit_cache_hook = before
+        knobs.runtime.jit_cache_hook, JITFunction.run = before, run
 
 
 def compile_kernels(

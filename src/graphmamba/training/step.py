@@ -182,8 +182,7 @@ class CapturedStep(TrainStep):
         super().__init__(*parts, **others)
         # graphs of an earlier run, which cycles keep alive, must be gone before others are captured
         gc.collect()
-        # gradients of weights run beside it on streams that nothing waits for
-        stream = stream or torch.cuda.Stream(self._store.device, priority=-1)
+        stream = stream or torch.cuda.Stream(self._store.device)
         self._gather = StaticGather(self._store)
         ids = self._store.split_ids("train")
         self._sizes = StaticSizes.for_graphs(self._store, ids, self._size)

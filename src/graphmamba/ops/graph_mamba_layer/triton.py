@@ -376,9 +376,8 @@ def _edges_of(layout: EdgeLayout) -> tuple[Tensor, Tensor, Tensor | None, Tensor
 
 
 @cache
-def _stream(device: torch.device, number: int) -> torch.cuda.Stream:
-    """Mamba's stream goes before those of weights' gradients, which nothing waits for."""
-    return torch.cuda.Stream(device, priority=-1 if number == 0 else 0)
+def _stream(device: torch.device, number: int) -> torch.cuda.Stream:  # noqa: ARG001 - one each
+    return torch.cuda.Stream(device)
 
 
 @contextmanager
