@@ -45,11 +45,11 @@ def _is_other(part: nn.Module, training: bool) -> bool:
 def runs_operator(layer: Any, x: Tensor) -> bool:
     """Whether the operator takes the place of the layer's modules for these rows."""
     return (
-        has_operator(layer)
+        uses_triton(layer.backend, x.device)
+        and not torch.compiler.is_compiling()
         and x.dtype in TRITON_TYPES
         and layer.fc1.weight.dtype == torch.float32
-        and not torch.compiler.is_compiling()
-        and uses_triton(layer.backend, x.device)
+        and has_operator(layer)
     )
 
 
