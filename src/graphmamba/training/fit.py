@@ -257,7 +257,7 @@ def _checked(options: RunOptions | None, run_dir: Path | str | None, resume: boo
 
 def _launch(
     experiment: Experiment, options: RunOptions, run_dir: Path | str | None
-) -> tuple[Any, RunDir]:
+) -> tuple[ProcessGroup, RunDir]:
     """Start the processes and name the folder; what cannot run there is rejected before."""
     if experiment.data is not None and experiment.split_sizes is not None:
         raise UserError(
