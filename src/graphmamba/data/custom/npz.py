@@ -52,7 +52,7 @@ def read_npz(
     level: Level | None = None,
     split_index: int = 0,
 ) -> CustomData:
-    """Read a user's graphs; `docs/custom-data.md` describes the arrays.
+    """Read a user's graphs; `docs/file-formats.md` describes the arrays.
 
     Args:
         path: The file.
@@ -80,7 +80,7 @@ def read_npz_unlabelled(path: Path) -> CustomGraphs:
 def assemble(
     arrays: Arrays, rule: LabelRule, level: Level | None, source: str, split_index: int = 0
 ) -> CustomData:
-    """Check the arrays that `docs/custom-data.md` describes and tell what they are there for."""
+    """Check the arrays that `docs/file-formats.md` describes and tell what they are there for."""
     check_choice("level", level, (None, *LEVELS))
     masks = {name: arrays[name] for name in MASKS if name in arrays}
     columns = assemble_unlabelled(arrays, source)
