@@ -57,8 +57,7 @@ def with_split(
         return store
     if options.split_index:
         raise UserError(
-            f"split_index is read of graphs with {', '.join(MASKS)}, got {options.split_index} for "
-            "graphs without"
+            f"split_index needs graphs with {', '.join(MASKS)}, got {options.split_index}"
         )
     if is_alone:
         y = store.tables["nodes"].given("y")
@@ -69,8 +68,8 @@ def with_split(
     if store.split is not None and options.split is None:
         if options.folds:
             raise UserError(
-                f"{where} says in `split` which split each graph is in: for folds over all of them "
-                "data.split must be stratified, random or scaffold"
+                f"{where} defines a split in `split`: for folds, data.split must be stratified, "
+                "random or scaffold"
             )
         return store
     classes = None
