@@ -25,7 +25,7 @@ NODES_MULTIPLE = 16
 MARGIN = 16
 """Slack on the size of the graph at each position of the sorted batch."""
 SHARES = 8, 4, 2
-"""Positions, as shares of the sorted graphs, at which blocks may begin."""
+"""Blocks may begin at 1 / 8, 1 / 4 and 1 / 2 of the sorted graphs."""
 WORTHWHILE = 0.85
 """Largest ratio of the sizes of neighbouring blocks; closer ones are merged."""
 

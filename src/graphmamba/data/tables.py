@@ -18,7 +18,7 @@ ORIGIN = "edge_origin"
 BY_SOURCE = "source_order"
 """Column with the edges of each graph in the order of their sources."""
 HIDDEN = frozenset({ORIGIN, BY_SOURCE})
-"""Columns that `GraphStore.__getitem__` leaves out."""
+"""Internal columns, left out of graphs and batches."""
 LINKS = "edge_label_index"
 """Pairs of nodes that are labelled, or to be scored."""
 LABELS = frozenset({"y", "edge_label"})
