@@ -5,7 +5,7 @@
     PYTHONPATH=src python benchmarks/custom_data.py --table
 
 The first makes all cells that are missing, the second some of them, the third writes the table of
-the record to docs/custom-data.md. A cell is a set, a model and a split; it is written to the record
+the record to docs/defaults.md. A cell is a set, a model and a split; it is written to the record
 as soon as it is done and never made again, so that the script can be stopped at any time. Epochs
 are chosen by validation; the test split is scored once, by the weights of the best epoch. The
 folder holds the files as their owners publish them: `cora.npz` (Planetoid), `minesweeper.npz`,
@@ -54,7 +54,7 @@ from graphmamba.training.schedule import Schedule, set_rate
 
 HERE = Path(__file__).parent
 RECORD = HERE / "results" / "custom_data_cpu.json"
-PAGE = HERE.parent / "docs" / "custom-data.md"
+PAGE = HERE.parent / "docs" / "defaults.md"
 SPLIT_OF = {"train": 0, "validation": 1, "test": 2}
 NO_SPLIT = 3
 SMALL_SET = 2500

@@ -83,7 +83,7 @@ def test_the_last_good_state_is_kept(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("loss", "metric", "message"),
     [
-        (torch.inf, 0.5, "epoch 0: the validation loss is inf; .* train.recalibrate_batch_norm"),
+        (torch.inf, 0.5, "epoch 1: the validation loss is inf; .* train.recalibrate_batch_norm"),
         (0.5, torch.nan, "the validation accuracy is nan; its labels may be too few"),
     ],
 )

@@ -1,1 +1,1 @@
-"""`graphmamba train`, `evaluate`, `predict`, `data` and `benchmarks`: what they ask and print."""
+"""The commands `train`, `evaluate`, `predict`, `data` and `benchmarks`."""

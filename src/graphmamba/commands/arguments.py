@@ -1,4 +1,4 @@
-"""Command-line arguments: those of a function, and keys of dataclasses, `--model.layers 6`."""
+"""Command-line options, from function signatures and dataclasses (`--model.layers 6`)."""
 
 import argparse
 import ast
@@ -19,16 +19,16 @@ FOUND = frozenset({
     "version", "data.features", "data.labels", "data.class_names", "data.columns",
     "data.statistics",
 })  # fmt: skip
-"""What a program writes and no one types."""
+"""Fields that are written by the program and are no options."""
 SEVERAL = re.compile(r",|^\[.*\]$")
-"""Marks a text that stands for several words: `a,b` or `[a, b]`."""
+"""Marks a string that holds a list: `a,b` or `[a, b]`."""
 
 
 @dataclass(frozen=True)
 class Entries:
     """Marks a command's parameter that takes keys of a dataclass: `Annotated[..., Entries(X)]`.
 
-    The parameter gets those that were given, by dotted key, each checked against its type.
+    The parameter receives the given keys, dotted, each checked against its type.
     """
 
     kind: type
@@ -38,7 +38,7 @@ class Entries:
 
 @dataclass(frozen=True)
 class Entry:
-    """One value that can be given."""
+    """One option."""
 
     hint: object
     default: object
@@ -46,13 +46,13 @@ class Entry:
 
 
 class Parser(argparse.ArgumentParser):
-    """Arguments of one function, read from its signature and docstring.
+    """Parses the options of a function, defined by its signature and docstring.
 
     Args:
         prog: What the usage begins with.
         function: A command. A parameter marked with `Entries` stands for the keys of a dataclass; a
             switch has a `--no-` form; `from_` is the option `--from`.
-        first: Parameter that may come without its name, though it has a default.
+        first: Parameter with a default that may be given without its name.
     """
 
     def __init__(self, prog: str, function: Callable[..., None], first: str = "") -> None:
@@ -100,7 +100,7 @@ class Parser(argparse.ArgumentParser):
             group.add_argument(f"--{key.replace('_', '-')}", help=argparse.SUPPRESS, **how)
 
     def read(self, words: Sequence[str]) -> dict[str, Any]:
-        """Return the arguments that were given, checked against their types."""
+        """Return the given arguments, checked against their types."""
         try:
             given, left = self.parse_known_intermixed_args(words)
         except argparse.ArgumentError as error:
@@ -127,12 +127,12 @@ class Parser(argparse.ArgumentParser):
         raise UserError(f"no option '{option}'; {told}")
 
     def error(self, message: str) -> NoReturn:
-        """Raise what the parser cannot take, in place of ending the process."""
+        """Raise errors of the parser instead of exiting."""
         raise UserError(message)
 
 
 def entries_of(kind: type, default: object = None, prefix: str = "") -> dict[str, Entry]:
-    """List what can be given, from the fields of a dataclass and of those inside it."""
+    """List the options of a dataclass and of those nested in it."""
     default = kind() if default is None else default
     hints, abouts = get_type_hints(kind), _abouts(kind)
     found: dict[str, Entry] = {}
@@ -149,7 +149,7 @@ def entries_of(kind: type, default: object = None, prefix: str = "") -> dict[str
 
 
 def _read(text: str, hint: object, option: str) -> object:
-    """Read a word as YAML would, but for words and lists, which stay as they are typed."""
+    """Parse a value as YAML; strings and lists stay as typed."""
     value: object = text
     kinds = get_args(hint) if get_origin(hint) in {Union, types.UnionType} else (hint,)
     if types.NoneType in kinds and text == "null":
@@ -191,7 +191,7 @@ def _shown(value: object) -> str:
 
 
 def _dataclass_in(hint: object) -> type | None:
-    """The dataclass that a type is, or may be."""
+    """The dataclass in a type, such as `X | None`."""
     parts = get_args(hint) if get_origin(hint) in {Union, types.UnionType} else (hint,)
     for part in parts:
         if isinstance(part, type) and dataclasses.is_dataclass(part):
@@ -200,7 +200,7 @@ def _dataclass_in(hint: object) -> type | None:
 
 
 def _described(text: str) -> tuple[str, dict[str, str]]:
-    """Read what a docstring says of a function and, under `Args:`, of its parameters."""
+    """Parse the summary of a docstring and, under `Args:`, its parameters."""
     first, _, rest = text.partition("\n\n")
     _, _, listed = rest.partition("Args:\n")
     listed = re.split(r"^\S", listed, maxsplit=1, flags=re.MULTILINE)[0]
@@ -212,7 +212,7 @@ def _described(text: str) -> tuple[str, dict[str, str]]:
 
 
 def _abouts(kind: type) -> dict[str, str]:
-    """What the source says under each field, those of the classes it starts from included."""
+    """The docstrings below the fields of a dataclass and its base classes."""
     found: dict[str, str] = {}
     for each in reversed(kind.__mro__[:-1]):
         tree = ast.parse(textwrap.dedent(inspect.getsource(each))).body[0]

@@ -1,4 +1,4 @@
-"""`graphmamba benchmarks`: the ten data sets, and how large each model on them is."""
+"""`graphmamba benchmarks`: the ten data sets, and the size of each model."""
 
 import json as json_format
 import sys

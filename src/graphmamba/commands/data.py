@@ -1,4 +1,4 @@
-"""`graphmamba data build`, `data info` and `data verify`: the graphs before they are trained on."""
+"""`graphmamba data build`, `data info` and `data verify`."""
 
 from collections.abc import Iterable
 from pathlib import Path
@@ -153,7 +153,7 @@ def _root(data_dir: str | None) -> Path:
 
 
 def _columns_of(store: GraphStore) -> GraphColumns:
-    """Take what a summary needs; edges stay sorted, which spares sorting them back."""
+    """Columns for a summary; edges stay sorted, to save time."""
     nodes, edges, graphs = (store.tables[kind] for kind in ("nodes", "edges", "graphs"))
     links = store.tables.get(PAIRS + LINKS)
     pairs = {}
@@ -173,7 +173,7 @@ def _columns_of(store: GraphStore) -> GraphColumns:
 
 
 def _task_rows(own: CustomStore) -> Iterable[tuple[str, str, str]]:
-    """What is predicted from what; benchmarks have it in `graphmamba benchmarks`."""
+    """Rows about the task; for benchmarks see `graphmamba benchmarks`."""
     labels = f"{own.task.classes} classes" if own.task.classes else ", ".join(own.class_names)
     yield "task", f"{own.task.level}: {labels or 'pairs'}, {own.task.metric}", ""
     for of, kind, columns in (
@@ -185,7 +185,7 @@ def _task_rows(own: CustomStore) -> Iterable[tuple[str, str, str]]:
 
 
 def _rows(summary: Summary, benchmark: Benchmark | None = None) -> Iterable[tuple[str, str, str]]:
-    """What is counted, here, and as published."""
+    """Rows of statistics: here, and as published."""
     published: dict[str, str] = {}
     if benchmark is not None:
         published = {

@@ -1,4 +1,4 @@
-"""`graphmamba evaluate` and `graphmamba predict`: which model, which graphs, and what of them."""
+"""`graphmamba evaluate` and `graphmamba predict`."""
 
 import json as json_format
 import sys
@@ -44,7 +44,7 @@ from graphmamba.training.progress import bar
 from graphmamba.training.run_dir import RunDir, json_numbers
 
 ALL = "all"
-"""What a split is called that holds every graph."""
+"""Name of the split with all graphs."""
 
 
 def evaluate(
@@ -192,7 +192,7 @@ def predict(
 
 
 def _check_output(path: Path, trained: Predictor, given: str | None) -> None:
-    """Reject to write over the graphs that are predicted, or over what training has left."""
+    """Reject an output file that would overwrite the input or files of a run."""
     if path.is_dir():
         raise UserError(f"output must be a file, got the folder '{path}'")
     own = trained.experiment.data
@@ -206,7 +206,7 @@ def _check_output(path: Path, trained: Predictor, given: str | None) -> None:
 
 
 def load_model(checkpoint: str | None, pretrained: str | None, weights: str | None) -> Predictor:
-    """Read the model that is meant; words that name none, or two, are rejected."""
+    """Load the named model; none, or two, are rejected."""
     if checkpoint is not None and (pretrained is not None or weights is not None):
         given = "--weights" if pretrained is None else "--pretrained"
         raise UserError(f"{given} must be left out beside '{checkpoint}', got both")
@@ -220,7 +220,7 @@ def load_model(checkpoint: str | None, pretrained: str | None, weights: str | No
 
 
 def options_of(trained: Predictor, label: tuple[str, ...] = ()) -> DataOptions:
-    """How graphs like those of the training are read; `label` names their label columns."""
+    """Reading options for graphs like those of the training; `label` names their target columns."""
     own, task = trained.experiment.data, trained.model.task
     kind = task.kind
     options = own.options.undrawn if own else DataOptions()
@@ -243,7 +243,7 @@ def on_other_data(
     input_: str | None,
     label: tuple[str, ...] = (),
 ) -> Experiment:
-    """The model's experiment with a benchmark or custom graphs that a user names, or its own."""
+    """The experiment of the model, with the data set that the user names, if any."""
     if dataset is not None and input_ is not None:
         raise UserError("only one of --dataset and --input must be given, got both")
     if label and input_ is None:
@@ -272,10 +272,9 @@ def on_other_data(
 
 
 def check_fits(trained: Predictor, experiment: Experiment) -> None:
-    """Reject graphs whose columns or labels the model does not know.
+    """Reject graphs whose features or labels do not fit the model.
 
-    How right and wrong are measured is the model's to say: a folder of classes fits whatever
-    metric of classes it was trained by.
+    Loss and metric are those of the model and need not agree.
     """
     data, model, own = experiment.dataset_info, trained.model, trained.experiment.data
     if experiment.data is not None and own is not None:
@@ -294,12 +293,12 @@ def check_fits(trained: Predictor, experiment: Experiment) -> None:
 
 
 def _read_by(wanted: Features, found: Features) -> Features:
-    """What a model sees of columns: one that reads none of edges takes graphs that have some."""
+    """The features that a model reads: one without edge features accepts graphs that have some."""
     return replace(found, edges="none", edge_columns=0) if wanted.edges == "none" else found
 
 
 def part_asked(split: str | None, input_: str | None) -> str:
-    """The part that is meant: by default test, and all of an input."""
+    """The split: by default test, and all graphs of an input."""
     default = "test" if input_ is None else ALL
     part = default if split is None else split
     check_choice("split", part, (*SPLITS, ALL))
@@ -307,7 +306,7 @@ def part_asked(split: str | None, input_: str | None) -> str:
 
 
 def graphs_of(store: GraphStore, part: str, where: str) -> Int[Tensor, " graphs"]:
-    """Graphs of a part; a part that files do not tell, or that holds none, is rejected."""
+    """Indices of the graphs of a split; an undefined or empty one is rejected."""
     if part == ALL:
         return torch.arange(len(store))
     if store.split is None and not store.is_transductive:
@@ -322,13 +321,13 @@ def graphs_of(store: GraphStore, part: str, where: str) -> Int[Tensor, " graphs"
 
 
 def check_parts(trained: Predictor, experiment: Experiment, store: GraphStore) -> None:
-    """Reject custom graphs that have changed since the training: their parts are others now."""
+    """Reject custom graphs that have changed since the training, since their split has too."""
     use = "name them by --input, and a part by --split"
     check_same_graphs(experiment, trained.graphs, identity_of(experiment, store), use)
 
 
 def check_features(trained: Predictor, found: Features, where: str) -> None:
-    """Reject graphs to predict whose columns the model does not know."""
+    """Reject graphs to predict whose features do not fit the model."""
     wanted = trained.model.features
     if _read_by(wanted, found) != wanted:
         raise UserError(

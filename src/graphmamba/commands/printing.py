@@ -1,4 +1,4 @@
-"""What commands print: lines, in the first of several processes only, and tables of results."""
+"""Output of the commands: lines, in the first process only, and tables of results."""
 
 import math
 import os
@@ -16,20 +16,20 @@ from graphmamba.training.run_dir import (
 )
 
 NARROW = 15
-"""Characters of a mean with its deviation, which the head of a column has room for."""
+"""Width of a mean with its standard deviation."""
 LARGE = 1e6
-"""Numbers from here on are written with their power of ten."""
+"""Larger numbers are written with an exponent."""
 
 
 def is_first_process() -> bool:
-    """Whether this process speaks for all: the one of rank 0, or the only one."""
+    """Whether this is the process of rank 0, or the only one."""
     return os.environ.get("RANK", os.environ.get("LOCAL_RANK", "0")) == "0"
 
 
 def say(*lines: object) -> None:
     """Print lines or rich tables, in the first process only.
 
-    Lines are printed as they are: a path may well look like markup.
+    Lines are printed without markup, which a path may look like.
     """
     from rich.console import Console
 
@@ -73,7 +73,7 @@ def results_table(result: RunResult | SeedsResult, published: Score | None = Non
 
 
 def name_of(run: RunResult) -> str:
-    """What a run of a series is called: its seed, or its fold counted from 1."""
+    """Name of a run in a series: its seed, or its fold counted from 1."""
     kind, _, number = run.run_dir.name.partition("-")
     return f"fold {int(number) + 1}" if kind == "fold" else f"seed {run.seed}"
 
@@ -91,7 +91,7 @@ def scores_table(title: str, scores: Mapping[str, Mapping[str, float]]) -> objec
 def _scores_by_name(
     title: str, names: Sequence[str], columns: Mapping[str, Sequence[str]]
 ) -> object:
-    """A row for each metric: there may be more of them than fit side by side."""
+    """One row per metric, since there may be too many for columns."""
     from graphmamba.studies.report import table
 
     rows = zip(map(metric_title, names), *columns.values(), strict=True)
@@ -99,7 +99,7 @@ def _scores_by_name(
 
 
 def _over(values: Sequence[float]) -> str:
-    """One value, or mean and standard deviation of several; nothing where there is none."""
+    """One value, or mean and standard deviation of several; empty if there is none."""
     if any(math.isnan(value) for value in values):
         return ""
     mean = _number(mean_of(values))
@@ -107,5 +107,5 @@ def _over(values: Sequence[float]) -> str:
 
 
 def _number(value: float) -> str:
-    """Four places; of a loss beyond all measure, four digits."""
+    """Four decimals; four digits for a huge loss."""
     return f"{value:.4f}" if abs(value) < LARGE else f"{value:.4g}"

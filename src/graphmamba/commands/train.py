@@ -37,8 +37,7 @@ from graphmamba.training.run_dir import (
 
 Given = Mapping[str, object]
 STATUS: Mapping[StopReason, int] = {"signal": 143, "interrupt": 130, "max time": 75}
-"""How the process ends where the run can be resumed: as one that the signal had ended, or by the
-number that `sysexits.h` has for what is to be tried again."""
+"""Exit status of a run that can be resumed: 128 + signal, or EX_TEMPFAIL of `sysexits.h`."""
 RUN = Entries(RunOptions, "options of the run")
 EXPERIMENT = Entries(
     Experiment,
@@ -128,7 +127,7 @@ def train(
 
 
 def choose(name: str | None, overrides: Given) -> RunConfig:
-    """Find the experiment that the first word and the options name, and how its file runs it."""
+    """Find the experiment that the first argument and the options name, and its run options."""
     given = dict(overrides)
     is_known = name is None or name in CATALOG or name in config_names()
     if name is not None and not is_known and is_custom(name):
@@ -203,7 +202,7 @@ def _train(
 def _conclude(
     experiment: Experiment, result: RunResult | SeedsResult, data_dir: Path | None
 ) -> None:
-    """Print the table, where the files are and what to type next."""
+    """Print the table, the files and the next command."""
     from graphmamba.commands.printing import name_of, results_table
 
     runs, best = (

@@ -1,11 +1,14 @@
-"""A name or files -> graphs with all columns that a model reads.
+"""Data sets and your own graphs, and the batches that a model reads.
 
-store       all graphs of a set as columns end to end (`tables`), and batches of them
-cache       stores on disk: built once, locked, mapped into memory
-sampler     which graphs go into which batch; `splits` says which are for training
-catalog     the ten benchmarks of the paper: columns, tasks, sizes
-datasets/   how each of the ten is read, downloaded or generated
-custom/     a user's graphs: CSV folders, `.npz`, SMILES, PyG
-transforms/ columns computed once for each graph: spectra, random walks, centrality, expanders
-commands    `graphmamba data build` and `data info`, with `summary` and `plot`
+store             graphs of a data set as columns end to end (`tables`); makes batches (`gather`)
+batch             what a layer reads of a batch: `Topology`
+sampler           which graphs go into which batch; `splits` says which are for training
+static_batch      batches of a few fixed sizes (`static_size`) with a padding graph, for CUDA graphs
+neighbor_sampling batches of one graph that does not fit into memory
+cache             stores on disk: built once, locked, mapped into memory
+catalog           the ten benchmarks of the paper: columns, tasks, sizes
+datasets/         how each of the ten is read, downloaded or generated
+custom/           your own graphs: CSV folders, SMILES, `.npz`, TUDatasets, GraphML, PyG
+transforms/       columns computed once per graph: spectra, random walks, centrality, expanders
+summary, plot     statistics and figures of a data set
 """

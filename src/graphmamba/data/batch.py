@@ -18,25 +18,25 @@ from graphmamba.ops.edge_layout import EdgeLayout, lay_out_edges
 
 T = TypeVar("T")
 Blocks = tuple[tuple[int, int], ...]
-"""How many graphs have at most how many nodes, the largest graphs first."""
+"""Padded blocks: numbers of graphs and of nodes per graph, the largest graphs first."""
 
 NODES_MULTIPLE = 16
-"""Nodes of a block come in so many: kernels of attention want masks that are aligned so."""
+"""Nodes per graph of a block are a multiple of it: attention kernels need aligned masks."""
 MARGIN = 16
-"""Nodes that a graph may have beyond what was seen at its place among the sorted ones."""
+"""Slack on the size of the graph at each position of the sorted batch."""
 SHARES = 8, 4, 2
-"""Blocks begin with the largest graph and behind these shares of all."""
+"""Blocks may begin at 1 / 8, 1 / 4 and 1 / 2 of the sorted graphs."""
 WORTHWHILE = 0.85
-"""Nodes of a block beside those of the one before it, at most; else they are one."""
+"""Largest ratio of the sizes of neighbouring blocks; closer ones are merged."""
 
 
 def blocks_for(lengths: Int[np.ndarray, " places"]) -> Blocks:
-    """Choose blocks.
+    """Choose padded blocks.
 
-    A block costs as many operations as it has nodes, squared, and one more launch.
+    The cost of a block is quadratic in its nodes per graph, plus a launch.
 
     Args:
-        lengths: Nodes of the graph at each place at most, descending.
+        lengths: Largest number of nodes of the graph at each position, descending.
     """
     places = len(lengths)
     begins = sorted({0, *(places // share for share in SHARES)})
@@ -54,24 +54,24 @@ def blocks_for(lengths: Int[np.ndarray, " places"]) -> Blocks:
 def usual_lengths(
     seen: Int[np.ndarray, "batches places"], most: Int[np.ndarray, " places"]
 ) -> Int[np.ndarray, " places"]:
-    """Return what suffices for nearly all batches.
+    """Return sizes that suffice for nearly all batches.
 
     Args:
-        seen: Nodes of the graphs of some batches, descending.
-        most: Those of the largest graphs of all.
+        seen: Sizes of the graphs of some batches, descending.
+        most: Sizes of the largest graphs of the data set.
     """
     return np.minimum(seen.max(axis=0) + MARGIN, most)
 
 
 def descending(nodes: Int[np.ndarray, " graphs"], places: int) -> Int[np.ndarray, " places"]:
-    """Sort the sizes of graphs, empty places behind them."""
+    """Sort the sizes of graphs, descending, empty slots last."""
     ordered = np.zeros(max(places, len(nodes)), nodes.dtype)
     ordered[: len(nodes)] = np.sort(nodes)[::-1]
     return ordered
 
 
 def do_fit(blocks: Blocks, nodes: Int[np.ndarray, " graphs"]) -> bool:
-    """Whether graphs of so many nodes have room; without blocks they do."""
+    """Whether graphs of these sizes fit into the blocks; without blocks they do."""
     if not blocks:
         return True
     places = sum(graphs for graphs, _ in blocks)
@@ -96,21 +96,21 @@ COLUMNS = (
     "source_ptr",
     "target_ptr",
 )
-"""Columns that `topology_of` takes over from a batch; layers read `gate_encoding` besides."""
+"""Columns that `topology_of` takes from a batch; layers also read `gate_encoding`."""
 
 
 @dataclass(frozen=True)
 class Topology:
-    """The graphs of one batch, laid end to end: what a layer reads besides its embeddings."""
+    """The graphs of a batch, end to end: what a layer reads besides embeddings."""
 
     edge_index: Int[Tensor, "2 edges"]
-    """Row 0 the sources, row 1 the targets; messages flow from source to target."""
+    """Sources, then targets; messages flow from source to target."""
     batch: Int[Tensor, " nodes"]
     """Graph of each node, ascending."""
     num_graphs: int
-    """Graphs in the batch, those without nodes included."""
+    """Number of graphs, including those without nodes."""
     seed: Int[Tensor, ""] | None = None
-    """Seed of this forward pass, which random orders need (see `ordering.NoiseSeed`)."""
+    """Seed of this forward pass, for random orders (see `ordering.NoiseSeed`)."""
     columns: Mapping[str, Tensor] = field(default_factory=dict)
     """What is known of graphs, nodes or edges besides.
 
@@ -134,40 +134,39 @@ class Topology:
     =================== ======================= ===================================================
     """
     ptr: Int[Tensor, " boundaries"] | None = None
-    """First node of each graph, and the number of nodes; found from `batch` if None."""
+    """First node of each graph, and the number of nodes; computed from `batch` if None."""
     num_real_nodes: Int[Tensor, ""] | None = None
-    """Nodes before those of the padding graph that pads a static batch; None where all are real."""
+    """Number of nodes without those of the padding graph of a static batch; None for all."""
     num_real_edges: Int[Tensor, ""] | None = None
-    """Edges before those of the padding graph, likewise."""
+    """Number of edges without those of the padding graph."""
     dense_blocks: Blocks | None = None
-    """Room for all graphs but the padding graph in padded blocks; None where it has to be found."""
+    """Padded blocks for all graphs except the padding graph; computed from the batch if None."""
     edge_layout: EdgeLayout | None = None
-    """Which edges meet at each node; `Backbone` looks it up once for all layers."""
+    """Edges sorted by target and by source; `Backbone` makes it once for all layers."""
     node_order: Any = None
-    """Order of the nodes in this layer, an `ordering.NodeOrder`; None where the layer finds it."""
+    """Node order for this layer, an `ordering.NodeOrder`; computed by the layer if None."""
     wants_edges: bool = True
-    """Whether anybody reads the edge embeddings that a layer returns; a layer may return None
-    if not."""
+    """Whether the edge embeddings that a layer returns are used; if not, it may return None."""
     _dropout_seed: Int[Tensor, ""] | None = None
     _cache: dict[Any, Any] | None = field(default=None, repr=False)
 
     @property
     def dropout_seed(self) -> Int[Tensor, ""] | None:
-        """What dropouts of this pass follow, with the place of a row in the batch."""
+        """Seed of dropout in this pass."""
         return self.seed if self._dropout_seed is None else self._dropout_seed
 
     def with_dropout_seed(self, seed: Int[Tensor, ""] | None) -> "Topology":
-        """Return the same graphs for dropouts that follow another seed than orders, unless None."""
+        """Return the topology with a seed of its own for dropout, unless None."""
         return self if seed is None else replace(self, _dropout_seed=seed)
 
     def with_cache(self) -> "Topology":
-        """Return the same graphs, and let copies of it share what `cached` makes."""
+        """Return the topology with a cache that its copies share."""
         return replace(self, _cache={})
 
     def cached(self, key: object, make: Callable[[], T]) -> T:
-        """Return what `make` makes of the graphs, made once for all layers of a pass.
+        """Return `make(self)`, computed once for all layers of a pass.
 
-        Compiled layers each make it: were they to keep it, later ones would be compiled again.
+        Compiled layers do not use the cache, which would make later layers recompile.
         """
         is_compiled = torch.compiler.is_compiling() and not torch.compiler.is_exporting()
         if self._cache is None or is_compiled:
@@ -184,7 +183,7 @@ class Topology:
         return torch.searchsorted(self.batch, every)
 
     def lay_out(self) -> EdgeLayout:
-        """Return the layout of the edges, looked up now where nobody has done it before."""
+        """Return the edge layout; computed if it is missing."""
         if self.edge_layout is not None:
             return self.edge_layout
         order, source_ptr, target_ptr = map(
@@ -196,12 +195,12 @@ class Topology:
 
 
 def column(graphs: Data, name: str) -> Tensor | None:
-    """Return a column, None where the batch has none of that name."""
+    """Return a column, or None if the batch has none of that name."""
     return getattr(graphs, name, None)
 
 
 def required(graphs: Data, name: str, why: str) -> Tensor:
-    """Return a column that must be there."""
+    """Return a column; raises if it is missing."""
     found = column(graphs, name)
     if found is None:
         raise UserError(f"graphs.{name} must be given {why}, got None")
@@ -209,7 +208,7 @@ def required(graphs: Data, name: str, why: str) -> Tensor:
 
 
 def count_up_to(last: Int[Tensor, ""]) -> int:
-    """Return the number of graphs up to the last one, for which a GPU has to be waited for."""
+    """Return the number of graphs from their indices, which waits for a GPU."""
     if not torch.compiler.is_exporting():
         return int(last) + 1
     # Not `int()`, which would ask an exporter for the number itself.
@@ -221,10 +220,10 @@ def count_up_to(last: Int[Tensor, ""]) -> int:
 def membership_of(
     graphs: Data, nodes: int, device: torch.device
 ) -> tuple[Int[Tensor, " nodes"], Int[Tensor, " boundaries"] | None, int]:
-    """Read off `batch`, `ptr` and the number of graphs; without `batch` all nodes are of one graph.
+    """Return `batch`, `ptr` and the number of graphs; without `batch` there is one graph.
 
-    `ptr`, which every PyG batch has, spares a wait for the GPU: its length tells the number of
-    graphs.
+    The length of `ptr`, which every PyG batch has, gives the number of graphs without waiting for
+    the GPU.
     """
     batch, ptr = column(graphs, "batch"), column(graphs, "ptr")
     if batch is None:
@@ -235,7 +234,7 @@ def membership_of(
 
 
 def topology_of(graphs: Data) -> Topology:
-    """Read off who belongs to which graph and who is joined to whom."""
+    """Return the `Topology` of a PyG batch."""
     x = required(graphs, "x", "as node features")
     edge_index = required(graphs, "edge_index", "as pairs of nodes")
     batch, ptr, num_graphs = membership_of(graphs, x.shape[0], x.device)
@@ -253,9 +252,9 @@ def topology_of(graphs: Data) -> Topology:
 
 
 def make_batch(gather: Gather, ids: Numbers, by_source: bool = False) -> Batch:
-    """Copy the rows of graphs, one graph after another, and move the numbers of their nodes.
+    """Make a PyG batch of columns; node indices are shifted.
 
-    The batch can be taken apart again like one that PyG makes.
+    It can be separated again like any PyG batch.
     """
     plan = gather.plan(ids)
     columns = gather.columns(plan, by_source)

@@ -1,4 +1,4 @@
-"""Stores on disk: built once for each recipe, mapped into memory when opened, never unpickled."""
+"""Stores on disk: built once per recipe, memory-mapped when opened, never unpickled."""
 
 import json
 import os
@@ -23,17 +23,17 @@ FORMAT = "graphmamba columns"
 VERSION = 2
 COLUMNS, ABOUT = "columns.safetensors", "about.json"
 PARTIAL = ".partial-"
-"""How the name of a folder ends in which a set is still being written, before random letters."""
+"""Suffix of a folder that is still being written, before random letters."""
 LOCK = ".lock"
 KEY_PARTS = 4
 
 
 class DamagedError(UserError):
-    """What is kept on disk cannot be opened."""
+    """A cached data set is damaged."""
 
 
 def default_data_dir() -> Path:
-    """Where sets are kept by default: $GRAPHMAMBA_DATA_DIR, or a cache in the home folder."""
+    """Default directory of data sets: $GRAPHMAMBA_DATA_DIR, or a cache in the home folder."""
     return Path(os.environ.get("GRAPHMAMBA_DATA_DIR") or Path.home() / ".cache" / "graphmamba")
 
 
@@ -44,17 +44,16 @@ def open_or_build(
     *,
     rebuild: bool = False,
 ) -> GraphStore:
-    """Open the set that a recipe makes, and build it first where it is not there yet.
+    """Open the data set of a recipe; build it first if it is missing.
 
-    Each recipe has a folder of its own, which appears under its name only when it is complete: a
-    build that is killed leaves nothing that would be opened. Of several processes one builds and
-    the others wait for it.
+    Each recipe has its own folder, which gets its name only when complete, so that a killed build
+    is never opened. Of several processes one builds and the others wait.
 
     Args:
-        folder: Where sets are kept.
-        recipe: All that the set depends on, as JSON can write it.
+        folder: Directory of the cache.
+        recipe: Everything that the data set depends on, as JSON values.
         build: Makes the graphs.
-        rebuild: Whether to build again what is there, such as a damaged file.
+        rebuild: Whether to build even if it exists, such as a damaged one.
     """
     digest = recipe_hash(recipe)
     place = Path(folder) / digest[:16]
@@ -71,7 +70,7 @@ def open_or_build(
 def open_or_repair(
     folder: Path | str, recipe: Mapping[str, Any], build: Callable[[], GraphColumns]
 ) -> GraphStore:
-    """Do what `open_or_build` does, and build again what is damaged."""
+    """`open_or_build`, which also rebuilds a damaged data set."""
     try:
         return open_or_build(folder, recipe, build)
     except DamagedError:
@@ -79,7 +78,7 @@ def open_or_repair(
 
 
 def recipe_hash(recipe: Mapping[str, Any]) -> str:
-    """Name a recipe by its content, whatever the order of its keys."""
+    """Hash of a recipe, independent of the order of its keys."""
     try:
         text = json.dumps([FORMAT, VERSION, recipe], sort_keys=True, allow_nan=False)
     except (TypeError, ValueError) as error:
@@ -88,7 +87,7 @@ def recipe_hash(recipe: Mapping[str, Any]) -> str:
 
 
 def write_store(store: GraphStore, place: Path, recipe: Mapping[str, Any]) -> None:
-    """Write beside the place, then move there in one step, over what may be there."""
+    """Write a store to a temporary folder, then move it to its place, replacing what is there."""
     from safetensors import SafetensorError
 
     # one of `tempfile` would be its maker's alone, and sets are shared
@@ -110,7 +109,7 @@ def write_store(store: GraphStore, place: Path, recipe: Mapping[str, Any]) -> No
 
 
 def _remove_leftovers(place: Path) -> None:
-    """Remove what builds of this set left; whoever calls holds the lock."""
+    """Remove the leftovers of killed builds; the caller holds the lock."""
     for leftover in place.parent.glob(f"{place.name}{PARTIAL}*"):
         shutil.rmtree(leftover, ignore_errors=True)
 
@@ -137,7 +136,7 @@ def _write(store: GraphStore, folder: Path, recipe: Mapping[str, Any]) -> None:
 
 
 def open_store(place: Path, digest: str | None = None) -> GraphStore:
-    """Map a set into memory; reject what is damaged or something else."""
+    """Memory-map a store; reject a damaged one."""
     from safetensors import SafetensorError, safe_open
 
     about, path = _read_about(place / ABOUT), place / COLUMNS
@@ -170,7 +169,7 @@ def open_store(place: Path, digest: str | None = None) -> GraphStore:
 
 
 def verify_store(place: Path) -> int:
-    """Compare a set's content with the hash that was written with it."""
+    """Compare the content of a store with its stored hash; returns its bytes."""
     wanted, path = _read_about(place / ABOUT)["content"], place / COLUMNS
     if (found := file_hash(path)) != wanted:
         raise _damaged(path, f"its content must have the hash {wanted}, got {found}")
@@ -178,7 +177,7 @@ def verify_store(place: Path) -> int:
 
 
 def file_hash(path: Path) -> str:
-    """Name a file by its content."""
+    """Hash of the content of a file."""
     with path.open("rb") as file:
         return file_digest(file, "sha256").hexdigest()
 
@@ -209,7 +208,7 @@ def _counts(store: GraphStore) -> dict[str, int]:
 
 @contextmanager
 def lock_of(place: Path) -> Iterator[None]:
-    """Hold the lock of a set, which whoever builds it holds."""
+    """Hold the lock of a data set, as its builder does."""
     from filelock import FileLock
 
     lock = FileLock(place.with_suffix(LOCK))
@@ -237,7 +236,7 @@ def tensors_of(store: GraphStore) -> dict[str, Tensor]:
 
 
 def store_of(tensors: Mapping[str, Tensor], source: str) -> GraphStore:
-    """Put the tables together; their boundaries are checked, since copying relies on them."""
+    """Make a store of its tensors; boundaries are checked, since copying relies on them."""
     graphs = len(tensors["nodes/ptr"]) - 1
     # Numbers of tables matter: nodes, edges, graphs, then pairs.
     kinds = [name.removesuffix("/ptr") for name in tensors if name.endswith("/ptr")]
@@ -257,7 +256,7 @@ def store_of(tensors: Mapping[str, Tensor], source: str) -> GraphStore:
 
 
 def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Give each tensor memory of its own, as the format asks for; most have it already."""
+    """Give each tensor its own memory, as safetensors requires."""
     apart, seen = {}, set()
     for name, values in tensors.items():
         memory = values.untyped_storage()

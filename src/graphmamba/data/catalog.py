@@ -1,4 +1,4 @@
-"""The ten benchmarks of the paper: their columns, their tasks and their sizes, as a plain table."""
+"""The ten benchmarks of the paper: features, tasks and sizes, as a table."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -12,7 +12,7 @@ EdgeKind = Literal["bonds", "numbers", "none"]
 """`bonds` are the three integer columns of OGB; `none` is a set without edge features."""
 Level = Literal["graph", "node", "link"]
 TaskKind = Literal["classes", "regression", "multi-label"]
-"""What labels of graphs and nodes are."""
+"""Kinds of labels of graphs and nodes."""
 PredictionKind = Literal["classes", "regression", "multi-label", "link"]
 LossName = Literal[
     "cross_entropy", "binary_cross_entropy", "focal", "l1", "mse", "huber",
@@ -32,9 +32,9 @@ LOSSES_OF: dict[PredictionKind, tuple[LossName, ...]] = {
     "regression": ("l1", "mse", "huber"),
     "link": ("link_cross_entropy", "link_l1"),
 }
-"""Losses that read the labels of a kind, so that one can take another's place."""
+"""Losses for each kind of labels."""
 SINGLE: tuple[LossName, ...] = ("weighted_binary_cross_entropy",)
-"""Losses of two classes that are told apart by one logit."""
+"""Losses of two classes with one logit."""
 METRICS_OF: dict[PredictionKind, tuple[MetricName, ...]] = {
     "classes": (
         "accuracy", "balanced_accuracy", "macro_f1", "micro_f1", "weighted_f1", "mcc", "roc_auc",
@@ -49,7 +49,7 @@ METRICS_OF: dict[PredictionKind, tuple[MetricName, ...]] = {
         "roc_auc", "average_precision",
     ),
 }  # fmt: skip
-"""Metrics that score the labels of a kind."""
+"""Metrics for each kind of labels."""
 ATOM_VOCABULARY = (119, 5, 12, 12, 10, 6, 6, 2, 2)
 """Values of each atom column of OGB: number, chirality, degree, charge, hydrogens, radicals,
 hybridisation, aromatic, in a ring; catch-all entries included."""
@@ -59,14 +59,14 @@ BOND_VOCABULARY = (5, 6, 2)
 
 @dataclass(frozen=True)
 class Features:
-    """The raw columns of a set's nodes, edges and graphs."""
+    """The features of nodes, edges and graphs of a data set."""
 
     nodes: NodeKind = "numbers"
     node_columns: int = 1
     edges: EdgeKind = "none"
     edge_columns: int = 0
     graph_columns: int = 0
-    """Numbers of a whole graph in its column `graph_attr`, such as descriptors of a molecule."""
+    """Number of descriptors of a graph in `graph_attr`, such as those of a molecule."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -91,15 +91,15 @@ KIND_TITLES: dict[PredictionKind, str] = {
 
 @dataclass(frozen=True)
 class Task:
-    """What is predicted, and how right and wrong are measured."""
+    """What is predicted, with loss and metric."""
 
     level: Level
     outputs: int
-    """Width of the prediction; for links the embedding width decides and this is 0."""
+    """Width of the output; 0 for links, whose output is an embedding."""
     loss: LossName
     metric: MetricName
     classes: int = 0
-    """Classes that a label can name; 0 where labels are not classes."""
+    """Number of classes; 0 if labels are not classes."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -121,7 +121,7 @@ class Task:
 
     @property
     def kind(self) -> PredictionKind:
-        """What labels are."""
+        """Kind of the labels."""
         if self.level == "link":
             return "link"
         if self.classes:
@@ -130,12 +130,12 @@ class Task:
 
     @property
     def losses(self) -> tuple[LossName, ...]:
-        """Those that fit."""
+        """Losses that fit."""
         return SINGLE if self.classes == 2 and self.outputs == 1 else LOSSES_OF[self.kind]  # noqa: PLR2004
 
     @property
     def metrics(self) -> tuple[MetricName, ...]:
-        """Those that fit; average precision needs two classes where there are classes."""
+        """Metrics that fit; average precision of classes needs two."""
         found = METRICS_OF[self.kind]
         if self.classes <= 2:  # noqa: PLR2004
             return found
@@ -159,9 +159,9 @@ class Benchmark:
     test: int
     mean_nodes: float
     mean_edges: float
-    """Directed edges of an average graph; a bond or a boundary counts twice."""
+    """Mean number of directed edges per graph; an undirected edge counts twice."""
     names: tuple[str, ...] = ()
-    """Classes, labels or targets in order; empty where numbers are all the names they have."""
+    """Names of classes, labels or targets in order; empty if they are only numbered."""
 
     @property
     def graphs(self) -> int:
@@ -277,7 +277,7 @@ CATALOG: dict[str, Benchmark] = {
 
 
 def features_in_words(features: Features) -> str:
-    """Say what nodes and edges carry."""
+    """Describe the features of nodes and edges."""
     nodes = _counted(features.node_columns, "number") + " per node"
     edges = _counted(features.edge_columns, "number") + " per edge"
     has_graphs = features.graph_columns > 0
@@ -291,7 +291,7 @@ def features_in_words(features: Features) -> str:
 
 
 def task_in_words(task: Task) -> str:
-    """Say what is predicted of what, and how it is scored."""
+    """Describe the task and its metric."""
     if task.level == "link":
         return f"pairs of nodes by {task.metric}"
     answers = "label" if task.kind == "multi-label" else "target"

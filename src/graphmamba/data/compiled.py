@@ -1,4 +1,4 @@
-"""How the compiled functions of the data stage are compiled: once, and kept on disk."""
+"""Options for the functions of this package that Numba compiles and caches on disk."""
 
 from pathlib import Path
 from typing import Any

@@ -1,4 +1,4 @@
-"""Edges of each graph in the order of their targets, and an index of them by source."""
+"""Sorting the edges of each graph by target, and an index of them by source."""
 
 from collections.abc import Mapping
 
@@ -16,9 +16,9 @@ TITLE = "Sorting edges"
 def target_order(
     edge_index: Int[Tensor, "2 edges"], node_ptr: Boundaries, edge_ptr: Boundaries
 ) -> Edges | None:
-    """Places of the edges, sorted by target within each graph; None where they are already.
+    """Permutation that sorts edges by target within each graph; None if they are sorted.
 
-    Edges of one target stay in the order in which they came.
+    The sort is stable.
     """
     falls: list[Span] = []
 
@@ -43,7 +43,7 @@ def target_order(
 def source_order(
     edge_index: Int[Tensor, "2 edges"], node_ptr: Boundaries, edge_ptr: Boundaries
 ) -> Edges:
-    """Edges sorted by source, counted from the first edge of their own graph."""
+    """Edges sorted by source, as indices within their graph."""
     places = torch.empty(edge_index.shape[1], dtype=torch.int64)
 
     def sort(span: Span) -> None:
@@ -75,7 +75,7 @@ CHUNK = 1 << 20
 def edge_begins(
     tables: Mapping[str, Table], device: torch.device
 ) -> dict[str, Int[Tensor, " nodes"]]:
-    """Count the edges of earlier nodes of its graph for each node, by source and by target."""
+    """First edge of each node within its graph, by source and by target."""
     ptrs = {kind: torch.from_numpy(tables[kind].ptr).to(device) for kind in ("nodes", "edges")}
     sources, targets = tables["edges"].columns["edge_index"].values
     nodes = int(tables["nodes"].ptr[-1])

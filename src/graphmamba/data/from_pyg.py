@@ -1,4 +1,4 @@
-"""Graphs of PyG, by themselves or in batches -> columns end to end."""
+"""PyG graphs and batches as `GraphColumns`."""
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import TypeAlias
@@ -14,15 +14,15 @@ from graphmamba.data.tables import GraphColumns, Pairs, boundaries, is_pairs
 from graphmamba.errors import UserError
 
 Graphs: TypeAlias = Iterable[Data] | Batch | Data
-"""Graphs of PyG and batches of them, in a list, a `DataLoader` or a data set; one batch; one graph.
+"""PyG graphs: a list, dataset or `DataLoader` of graphs or batches; a `Batch`; a single graph.
 """
 REMEDY = "give the graphs, or the batch as Batch.from_data_list made it"
 
 
 def take_apart(graphs: Graphs) -> Iterator[Data]:
-    """Give the graphs of a list, a `DataLoader` or a `Batch` one by one; or a single one.
+    """Yield the graphs of a list, a `DataLoader` or a `Batch` one by one.
 
-    A batch looks like one large graph to whoever does not ask, and would be learned as one.
+    Otherwise a batch would be treated as one large graph.
     """
     for place, graph in enumerate([graphs] if isinstance(graphs, BaseData) else graphs):
         is_mixed = isinstance(graph, Batch) and "HeteroData" in str(graph)
@@ -64,11 +64,11 @@ def _graphs_in(batch: Batch, place: int) -> list[Data]:
 def columns_of(
     graphs: Graphs, split: Split | None = None, exclude: Collection[str] = ()
 ) -> GraphColumns:
-    """Lay graphs end to end; each needs the same columns as the first.
+    """Concatenate graphs; all need the same columns.
 
-    A column has a row for each node, each edge, each graph or each further pair; which of these is
-    read off all graphs together, since a single one may have as many nodes as edges. Where all of
-    them do, the name decides: `edge_...` belongs to the edges.
+    A column has one row per node, edge, graph or further pair; which one is inferred from all
+    graphs together, since one graph may have as many nodes as edges. If all do, the name decides:
+    `edge_...` belongs to edges.
     """
     each = list(take_apart(graphs))
     nodes = torch.tensor([int(graph.num_nodes or 0) for graph in each], dtype=torch.int64)

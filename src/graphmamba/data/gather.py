@@ -1,4 +1,4 @@
-"""Where the rows of chosen graphs are in a store, and where they go in a batch."""
+"""Making batches: copies the rows of chosen graphs from a store to a batch."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -17,7 +17,7 @@ Bounds = Int[np.ndarray, "tables boundaries"]
 
 
 class Plan(NamedTuple):
-    """The rows of chosen graphs."""
+    """Positions of the rows of chosen graphs."""
 
     ids: Numbers
     """The graphs."""
@@ -28,12 +28,12 @@ class Plan(NamedTuple):
 
 
 def bounds_of(tables: Mapping[str, Table]) -> Bounds:
-    """First row of every graph in each table, so that one look-up serves all tables."""
+    """First row of every graph, for all tables."""
     return np.stack([table.ptr for table in tables.values()])
 
 
 def check_ids(bounds: Bounds, ids: Numbers) -> None:
-    """Reject graphs that are not there."""
+    """Reject indices of graphs that are out of range."""
     graphs = bounds.shape[1] - 1
     # Negative numbers, read without their sign, are the largest.
     if len(ids) and ids.view(np.uint64).max() >= graphs:
@@ -52,8 +52,8 @@ def make_plan(bounds: Bounds, ids: Numbers) -> Plan:
 
 
 COPY, REPEAT, ADD, OWNER = range(4)
-"""What is done with a column: copy rows, repeat a graph's only row, add to numbers, or write the
-place of each row's graph in the batch."""
+"""Tasks: copy rows, repeat the only row of a graph, shift indices, or write the index of the graph
+of each row."""
 UNITS = (8, 4, 1)
 """Bytes that can be copied at a time."""
 MOST_VALUES = (1 << 31) - 1024
@@ -129,9 +129,8 @@ def _jobs(out: Out, column: Column) -> list[tuple[int, ...]]:
 def send(numbers: Int64[np.ndarray, "*shape"], device: torch.device) -> Tensor:
     """Copy numbers to a device, in the order of its stream.
 
-    They go through pinned memory, which PyTorch gives to nobody else before the copy is done. A
-    driver may read ordinary memory as late as the GPU comes to it, and by then it would hold the
-    numbers of a later batch.
+    They go through pinned memory, which PyTorch does not reuse before the copy is done. Pageable
+    memory might be read late, when it already holds a later batch.
     """
     tensor = torch.from_numpy(numbers)
     held = tensor.pin_memory() if device.type == "cuda" else tensor
@@ -139,7 +138,7 @@ def send(numbers: Int64[np.ndarray, "*shape"], device: torch.device) -> Tensor:
 
 
 class HostGather:
-    """Makes batches by a function of Numba's, which leaves Python free meanwhile."""
+    """Makes batches by a Numba function that releases the GIL."""
 
     def __init__(self, tables: Mapping[str, Table]) -> None:
         # The addresses of the jobs hold only as long as the columns do.
@@ -171,7 +170,7 @@ Numbered = Int[Tensor, "..."]
 
 
 class DeviceGather:
-    """Makes batches without waiting for the device, and with one copy to it."""
+    """Makes batches by indexing on the device, with one copy to it and no wait."""
 
     def __init__(self, tables: Mapping[str, Table], device: torch.device) -> None:
         self._tables, self._device = tables, device
@@ -214,7 +213,7 @@ class DeviceGather:
 
 @runtime_checkable
 class Gather(Protocol):
-    """Makes the columns of a batch where the store is."""
+    """Base class: makes the columns of a batch on the device of the store."""
 
     outs: list[Out]
     """All columns that a batch may have."""
@@ -227,7 +226,7 @@ class Gather(Protocol):
 
 
 def make_gather(tables: Mapping[str, Table], device: torch.device) -> Gather:
-    """Choose the way for a device; all give the same bits."""
+    """Choose the implementation for a device; all give the same bits."""
     if device.type == "cpu":
         return HostGather(tables)
     if device.type == "cuda" and find_spec("triton"):

@@ -1,4 +1,4 @@
-"""Writes all columns of a batch in one call, graph by graph, at the speed of the memory."""
+"""Numba kernel that writes all columns of a batch in one call, graph by graph."""
 
 from typing import no_type_check
 

@@ -1,4 +1,4 @@
-"""Batches on a GPU by one copy of a few numbers and one launch."""
+"""Batches on a GPU by Triton kernels: one small copy and one launch."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -95,7 +95,7 @@ class TritonGather:
 def pack(
     jobs: Jobs, addresses: Sequence[int], plan: Plan
 ) -> tuple[Int[np.ndarray, " numbers"], int]:
-    """Lay all that the kernel reads end to end, and count the programs that it takes."""
+    """Pack the arguments of the kernel into one tensor, and count its programs."""
     filled = np.empty((len(jobs), FIELDS.value), np.int64)
     filled[:, :ADDRESS], filled[:, ADDRESS] = jobs, addresses
     filled[:, VALUES] = plan.ptrs[jobs[:, TABLE], -1] * jobs[:, WIDTH]
@@ -122,8 +122,8 @@ class _Layout(NamedTuple):
 class TritonStatic:
     """Makes the columns of static batches by Triton kernels.
 
-    The first batch of a size has a few numbers sent to the GPU, which stay there; it cannot be
-    captured. All columns of a batch share one piece of memory.
+    The first batch of a size copies its layout to the GPU and cannot be captured. All columns of a
+    batch share one tensor.
 
     Args:
         tables: Tables of the store.

@@ -1,4 +1,4 @@
-"""One graph too large to learn whole: batches of nodes or pairs with neighbours that are drawn."""
+"""Neighbour sampling: batches of nodes or pairs of one graph that does not fit into memory."""
 
 from functools import cached_property
 
@@ -24,25 +24,24 @@ from graphmamba.errors import UserError
 from graphmamba.ops.random import draw_bits
 
 HOPS = 2
-"""Steps that neighbours are followed; each halves how many are drawn."""
+"""Hops; each samples half as many neighbours as the one before."""
 SEEDS = "seed_rows"
-"""Column of a batch with the rows of the nodes that it was asked for."""
+"""Column of a batch with the rows of the requested (seed) nodes."""
 
 
 class NeighbourStore(GraphStore):
-    """One graph as a store of its nodes: a batch is the graph among them and drawn neighbours.
+    """One graph as a store of nodes: a batch is the subgraph of seed nodes and sampled neighbours.
 
-    Of each node that is asked for at most `neighbours` others are drawn, of each of these half as
-    many, and all edges among the nodes found are there. What is drawn follows from the nodes that
-    are asked for together, so that a batch is the same whenever it is made. A graph with labelled
-    pairs is a store of these: both nodes of each are asked for, and as many others by chance, among
-    which wrong pairs are found.
+    At most `neighbours` neighbours of each seed node are sampled, half as many of each of these,
+    and all edges among the nodes found are included. The sample depends on the seed nodes only, so
+    a batch is the same whenever it is made. With labelled pairs, the items are pairs: both nodes of
+    each are seed nodes, and as many random nodes, from which negative pairs are made.
 
     Args:
         store: One graph, on the CPU.
-        neighbours: Of a node that is asked for, at most.
-        device: Where batches go.
-        is_scored_whole: Whether there is room to score the whole graph at once.
+        neighbours: Most sampled neighbours of a seed node.
+        device: Device of the batches.
+        is_scored_whole: Whether the whole graph fits into memory for evaluation.
     """
 
     def __init__(
@@ -70,7 +69,7 @@ class NeighbourStore(GraphStore):
 
     @property
     def scored(self) -> GraphStore:
-        """The whole graph, or this store where there is no room for it."""
+        """The store to evaluate: the whole graph, or this store if it does not fit."""
         return self._whole or self
 
     def split_ids(self, name: str) -> Int[Tensor, " items"]:
@@ -80,7 +79,7 @@ class NeighbourStore(GraphStore):
         return (self.tables[self._items].given(column) == SPLITS[name]).nonzero().squeeze(1)
 
     def item_ptr(self, kind: str) -> Int[Tensor, " boundaries"]:
-        """Each node or pair is an item of its own."""
+        """Each node or pair is an item."""
         return torch.arange(len(self) + 1) if kind == self._items else super().item_ptr(kind)
 
     def to(self, device: torch.device | str) -> "NeighbourStore":
@@ -100,11 +99,11 @@ class NeighbourStore(GraphStore):
         return np.append(0, counts.cumsum(0).numpy()), source.contiguous().numpy()
 
     def batch(self, ids: Int[Tensor, " items"], by_source: bool = False) -> Batch:
-        """Return the graph among some nodes and neighbours of theirs, as one PyG batch.
+        """Return the subgraph of seed nodes and sampled neighbours, as one PyG batch.
 
         Args:
-            ids: Numbers of nodes, whose rows are `seed_rows` of the batch; or of labelled pairs,
-                which it has under their own names.
+            ids: Indices of seed nodes, whose rows are `seed_rows` of the batch; or of labelled
+                pairs.
             by_source: Whether to add `source_order`.
         """
         from graphmamba.data.neighbor_sampling_kernels import induce, sample

@@ -1,4 +1,4 @@
-"""Neighbours of nodes, hop by hop, in a graph whose edges lie in the order of their targets."""
+"""Numba kernels of neighbour sampling, for edges sorted by target."""
 
 from typing import no_type_check
 
@@ -11,7 +11,7 @@ from graphmamba.ops.cpu_compile import helper
 @helper
 @no_type_check
 def _mixed(bits):
-    """The finaliser of SplitMix64: 64 bits without a pattern, of bits with one."""
+    """The finaliser of SplitMix64, a hash of 64 bits."""
     bits = (bits ^ (bits >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
     bits = (bits ^ (bits >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
     return bits ^ (bits >> np.uint64(31))
@@ -28,10 +28,10 @@ def _below(stream, number, limit):
 @kernel
 @no_type_check
 def sample(begin, sources, seeds, fanouts, seed):
-    """Nodes that are reached from the seeds, ascending: at most `fanouts[hop]` more of each node.
+    """Nodes sampled from the seed nodes, ascending: at most `fanouts[hop]` neighbours of each.
 
-    `sources[begin[v] : begin[v + 1]]` are the neighbours that node v hears. Where there are more
-    than wanted, Floyd's algorithm draws so many different ones.
+    `sources[begin[v] : begin[v + 1]]` are the in-neighbours of v. Floyd's algorithm samples them
+    without replacement.
     """
     seen, found, count = np.zeros(len(begin) - 1, np.bool_), np.empty(len(begin) - 1, np.int64), 0
     for node in seeds:
@@ -69,7 +69,7 @@ def sample(begin, sources, seeds, fanouts, seed):
 @kernel
 @no_type_check
 def induce(begin, sources, nodes):
-    """Edges among some nodes: the number of each, and the places of source and target in `nodes`.
+    """Edges of the induced subgraph: their indices, and source and target as positions in `nodes`.
 
     They stay in the order of their targets.
     """

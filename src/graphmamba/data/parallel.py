@@ -1,4 +1,4 @@
-"""Work on the graphs of a set side by side: in spans of neighbours, in blocks of one size."""
+"""Parallel work on graphs: in spans of consecutive graphs, or in blocks of equal size."""
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -18,7 +18,7 @@ ROWS = 1 << 19
 
 
 def track(items: Iterable[Item], title: str, total: int | None) -> Iterator[Item]:
-    """Hand the items on and draw how many are done, on a terminal only; None: nobody knows."""
+    """Iterate with a progress bar, on a terminal only."""
     from rich.console import Console
     from rich.progress import track as draw
 
@@ -31,10 +31,9 @@ def track(items: Iterable[Item], title: str, total: int | None) -> Iterator[Item
 def run_all(work: Callable[[Item], Made], items: Sequence[Item], title: str) -> list[Made]:
     """Call `work` once for each item, and list what it returns.
 
-    As many items at once as torch has threads, and each on one thread: several threads inside one
-    small matrix gain nothing, and those of NumPy's library, which has a pool of its own, would wait
-    for one another. The results do not depend on who is done first, as long as every item writes
-    rows of its own.
+    As many items at once as torch has threads, each on one thread: threads within a small matrix
+    gain nothing, and those of NumPy's BLAS would block one another. Results do not depend on
+    timing, as long as every item writes its own rows.
     """
     from threadpoolctl import threadpool_limits
 
@@ -53,7 +52,7 @@ def run_all(work: Callable[[Item], Made], items: Sequence[Item], title: str) -> 
 
 @dataclass(frozen=True)
 class Span:
-    """Neighbouring graphs and their rows."""
+    """Consecutive graphs and their rows."""
 
     graphs: slice
     rows: slice
@@ -62,7 +61,7 @@ class Span:
 
 
 def for_each_span(ptr: Boundaries, work: Callable[[Span], None], title: str) -> None:
-    """Call `work` with every span of graphs, several at once; each must write rows of its own."""
+    """Call `work` with every span of graphs, in parallel; each must write its own rows."""
     cuts = torch.searchsorted(ptr, torch.arange(0, int(ptr[-1]), ROWS)[1:])
     ends = sorted({0, *cuts.tolist(), len(ptr) - 1})
 
@@ -108,7 +107,7 @@ def global_edges(columns: GraphColumns) -> Int[Tensor, "2 edges"]:
 
 
 def simple_columns(columns: GraphColumns, has_loops: bool = False) -> GraphColumns:
-    """The same graphs with each edge once in both directions; no columns, self-loops if asked."""
+    """The graphs as simple undirected ones, without features; optionally with self-loops."""
     edges = global_edges(columns)
     if not has_loops:
         edges = edges[:, edges[0] != edges[1]]
@@ -124,16 +123,16 @@ def simple_columns(columns: GraphColumns, has_loops: bool = False) -> GraphColum
 def blocks(
     columns: GraphColumns, entries: int, largest: int, width: int | None = None
 ) -> tuple[list[Block], list[Block]]:
-    """Cut the set into blocks of graphs of similar size, the smallest first.
+    """Divide the graphs into blocks of similar size, the smallest first.
 
     Args:
         columns: The set.
-        entries: Numbers in memory for one block, where a node takes as many as its graph has nodes.
-        largest: Nodes beyond which a graph is a block by itself.
+        entries: Most matrix entries of a block.
+        largest: Larger graphs are a block each.
         width: The most numbers that a node takes; without it graphs of a block are of one size.
 
     Returns:
-        The blocks of small graphs, and those of a large one each.
+        The blocks of small graphs, and those of one large graph each.
     """
     counts = node_counts(columns)
     order = counts.argsort(stable=True)

@@ -12,23 +12,23 @@ from graphmamba.data.summary import Summary
 from graphmamba.figures import new_figure, write_figure
 
 FIRST, SECOND = "#4477aa", "#ee8866"
-"""Colours that also people who confuse red and green can tell apart."""
+"""Colours that are safe for colour-blind readers."""
 LOG_SIZES, LOG_COUNTS = 10, 100
-"""Times that the largest number is the smallest where its axis becomes logarithmic."""
+"""Ratio of largest to smallest value from which on an axis is logarithmic."""
 MOST_NAMES = 22
-"""Classes or targets that are named in a panel."""
+"""Most classes or targets named in a panel."""
 LONGEST = 24
-"""Letters of a name."""
+"""Most characters of a name."""
 BINS = 60
 
 
 def plot_summary(summary: Summary, title: str, path: Path) -> None:
-    """Draw the set into a file; its ending says which format."""
+    """Write the figure to a file; its suffix is the format."""
     write_figure(draw_summary(summary, title), path)
 
 
 def draw_summary(summary: Summary, title: str) -> Any:
-    """Make a figure with a panel for each thing that the set has."""
+    """Make a figure with one panel per statistic."""
     figure = new_figure(10.0, 7.0)
     figure.suptitle(title, fontsize=11, fontweight="bold")
     panels = list(figure.subplots(2, 2).flat)
@@ -94,7 +94,7 @@ def _draw_labels(panel: Any, labels: dict[str, int]) -> None:
 
 
 def _draw_targets(panel: Any, summary: Summary) -> None:
-    """Draw boxes on one scale, since targets have units of their own."""
+    """Box plots of standardised targets, since their units differ."""
     names = list(summary.values)[:MOST_NAMES]
     panel.set_title(_part_of("targets", names, summary.values), loc="left", fontsize=10)
     panel.set_xlabel("deviations from the mean (quartiles; lines from 5% to 95%)", fontsize=9)

@@ -1,4 +1,4 @@
-"""Which graphs go into which batch: shuffled, shared out between processes, resumed anywhere."""
+"""Batch sampler: shuffles, divides graphs among processes, resumes within an epoch."""
 
 from collections.abc import Iterator
 
@@ -11,24 +11,24 @@ from graphmamba.errors import UserError
 from graphmamba.ops.random import draw_bits
 
 Ids = Int[Tensor, " _"]
-"""Numbers of any number of graphs."""
+"""Indices of graphs."""
 
 
 class BatchSampler:
     """Assigns graphs to batches; every graph is in exactly one batch of an epoch.
 
-    The batches of an epoch follow from the arguments and the epoch's number alone. With several
-    processes each makes the same number of steps. In a single process all batches but the last
-    have the same size; with more, sizes differ by at most one, so that no process runs dry.
+    The batches of an epoch depend only on the arguments and the number of the epoch. All processes
+    make the same number of steps. In a single process all batches except the last have the same
+    size; with several, sizes differ by at most one.
 
-    Iterating goes on where it stopped, to the end of the epoch; the next one starts by itself.
+    Iteration continues where it stopped, to the end of the epoch; then the next epoch begins.
 
     Args:
         ids: Graphs to assign, such as `store.split_ids("train")`.
-        size: Graphs of a batch in each process.
-        seed: What the shuffling follows, together with the epoch.
-        is_shuffled: Whether graphs come in a new order in every epoch.
-        rank: Number of this process.
+        size: Graphs per batch in each process.
+        seed: Random seed of shuffling, together with the epoch.
+        is_shuffled: Whether to shuffle in every epoch.
+        rank: Rank of this process.
         world: Number of processes.
     """
 
@@ -52,7 +52,7 @@ class BatchSampler:
         self._planned: tuple[int, list[Ids]] | None = None
 
     def __len__(self) -> int:
-        """Count the steps of the present epoch, those already made included."""
+        """Number of steps of the epoch, including those already taken."""
         return len(self._batches())
 
     def __iter__(self) -> Iterator[Ids]:
@@ -65,16 +65,16 @@ class BatchSampler:
             yield batches[number]
 
     def set_epoch(self, epoch: int) -> None:
-        """Go to the beginning of an epoch."""
+        """Go to the start of an epoch."""
         check_least("epoch", epoch, 0)
         self.epoch, self.step = epoch, 0
 
     def state_dict(self) -> dict[str, int]:
-        """Say where the sampler stands, and what its batches follow from."""
+        """Position of the sampler, and its settings."""
         return {"epoch": self.epoch, "step": self.step, **self._settings()}
 
     def load_state_dict(self, state: dict[str, int]) -> None:
-        """Go on where another sampler with the same settings stood."""
+        """Restore the position of a sampler with the same settings."""
         for name, value in self._settings().items():
             if state.get(name) != value:
                 raise UserError(
@@ -119,12 +119,12 @@ class BatchSampler:
 
 
 def batches_by_cost(ids: Ids, costs: Ids, budget: int) -> list[Ids]:
-    """Cut graphs into batches, each closed where the next graph would not fit into its budget.
+    """Divide graphs into batches of bounded cost, in their order.
 
     Args:
         ids: Graphs, in their order.
-        costs: What each of them costs, such as its nodes.
-        budget: Cost of a batch; a graph that costs more has a batch of its own.
+        costs: Cost of each graph, such as its nodes.
+        budget: Most cost of a batch; a graph that costs more is a batch by itself.
     """
     ends = costs.cumsum(0)
     cuts, begin = [], 0

@@ -1,4 +1,4 @@
-"""Which graphs are for training, validation and test: as given, or drawn by a seed."""
+"""Splits into training, validation and test: as given, or random."""
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 
@@ -12,15 +12,15 @@ from graphmamba.ops.random import draw_bits
 
 SPLITS = {"train": 0, "validation": 1, "test": 2}
 SPLIT_WORDS = SPLITS | {"training": 0, "val": 1, "valid": 1, "dev": 1, "testing": 2}
-"""What people call them in a column."""
+"""Names of the splits in files."""
 Split = Int[Tensor, " graphs"] | Mapping[str, Collection[int]]
-"""Split of each graph by number, or the graphs of each split by name."""
+"""Split of each graph, or graphs of each split by name."""
 SplitRatios = tuple[float, float, float]
 """Shares of training, validation and test."""
 
 
 def split_numbers(split: Split | None, graphs: int) -> Int[Tensor, " graphs"] | None:
-    """Number the split of each graph; every graph is in one split."""
+    """Return the split of each graph (0, 1, 2); every graph must be in one."""
     if split is None or isinstance(split, Tensor):
         return split
     for name in split:
@@ -41,9 +41,9 @@ def random_split(graphs: int, fractions: SplitRatios, seed: int = 0) -> Int[Tens
 
 
 def split_sizes(graphs: int, fractions: SplitRatios) -> Int[Tensor, " splits"]:
-    """How many graphs each split gets, by the largest remainder.
+    """Number of graphs of each split, by the largest remainder method.
 
-    A split that is to have a share gets at least one graph, training first, as far as graphs go.
+    A split with a positive ratio gets at least one graph, training first, if there are enough.
     """
     wanted = torch.tensor(fractions, dtype=torch.float64) * graphs
     sizes = wanted.floor().long()
@@ -59,7 +59,7 @@ def split_sizes(graphs: int, fractions: SplitRatios) -> Int[Tensor, " splits"]:
 def split_of_words(
     cells: Sequence[str], where: Callable[[int], str], empty: int | None = None
 ) -> Int[Tensor, " graphs"]:
-    """Number the split of each row by its word; `empty` is that of a cell without one."""
+    """Split of each row from its name; `empty` is that of an empty cell."""
     words = SPLIT_WORDS if empty is None else {**SPLIT_WORDS, "": empty}
     found = [words.get(cell.strip().lower(), -1) for cell in cells]
     if -1 in found:

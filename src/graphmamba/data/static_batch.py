@@ -1,4 +1,4 @@
-"""What the gather of static batches has to do: columns of the store as rows of plain numbers."""
+"""Batches of fixed size for CUDA graphs: padded by a padding graph (`StaticGather`)."""
 
 import math
 from collections.abc import Mapping, Sequence
@@ -22,8 +22,8 @@ from graphmamba.data.tables import BY_SOURCE, HIDDEN, LABELS, Column, Table, is_
 from graphmamba.errors import UserError
 
 COPY, REPEAT, PAIRS, ORDER, BEGIN, OWNER = range(6)
-"""What is done with a column: copy rows, repeat a graph's only row, move numbers of nodes, or of
-edges, move the first edge of each node, or write the place of each row's graph."""
+"""Tasks: copy rows, repeat the only row of a graph, shift indices of nodes, or of edges, shift the
+first edge of each node, or write the index of the graph of each row."""
 ALIGNED = 256
 """Bytes that a column begins at a multiple of."""
 BLOCK = 512
@@ -42,7 +42,7 @@ is written, and the last three."""
 
 
 class Place(NamedTuple):
-    """Where a column lies in the memory of a batch."""
+    """Position of a column in the memory of a batch."""
 
     out: Out
     start: int
@@ -92,7 +92,7 @@ def _jobs(out: Out, column: Column) -> list[tuple[int, ...]]:
 
 
 def _missing(dtype: torch.dtype) -> int:
-    """Bits of what stands for a missing label."""
+    """Bits of the value for a missing label."""
     if not dtype.is_floating_point:
         return -1
     words = {2: torch.int16, 4: torch.int32, 8: torch.int64}
@@ -127,29 +127,29 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class _Rows:
-    """The rows of one table in a batch, the padding graph's last."""
+    """Rows of one table in a batch, those of the padding graph last."""
 
     begins: Int[Tensor, " places"]
     """First row of each graph; that of the padding graph is the number of real rows."""
     owner: Int[Tensor, " rows"]
     """Graph of each row."""
     place: Int[Tensor, " rows"]
-    """Row in the table. The padding's are copies of the first one, which is as good as any."""
+    """Row in the table; rows of the padding graph are copies of the first row."""
     is_padding: Bool[Tensor, " rows"]
 
 
 class StaticGather:
-    """Makes batches of fixed shapes where the store is, by operations that a CUDA graph can hold.
+    """Makes batches of fixed shapes by operations that a CUDA graph can capture.
 
-    Nothing is read back and no shape depends on the data. The padding graph comes last. Its edges,
-    and pairs of any other kind, are self-loops spread evenly over its nodes; it has no labels, nor
-    have empty places, so that losses and metrics pass over them. Beside its columns a batch has
-    `num_real_graphs`, `num_real_nodes` and `num_real_edges`, tensors without axes, and
-    `dense_blocks`, those of its size; it cannot be taken apart. On a GPU it takes two launches, and
-    its columns share one piece of memory.
+    Nothing waits for the GPU and no shape depends on the data. The padding graph comes last. Its
+    edges, and other pairs, are self-loops spread evenly over its nodes. It has no labels, nor have
+    empty slots, so that losses and metrics ignore them. A batch also has the scalar tensors
+    `num_real_graphs`, `num_real_nodes` and `num_real_edges`, and the `dense_blocks` of its size; it
+    cannot be separated into graphs. On a GPU it takes two launches, and its columns share one
+    tensor.
 
     Args:
-        store: The graphs, on the device where batches are wanted.
+        store: The graphs, on the device of the batches.
     """
 
     def __init__(self, store: GraphStore) -> None:
@@ -177,9 +177,9 @@ class StaticGather:
         """Return graphs as one PyG batch of `size.graphs + 1` graphs.
 
         Args:
-            ids: Numbers of the graphs, where the store is; empty places, which come last, are -1.
-            size: Rows, as `StaticSizes.choose` finds them for these graphs. Too few are noticed
-                on the CPU only: a GPU would have to be waited for.
+            ids: Indices of the graphs, on the device; -1 for empty slots, which come last.
+            size: Size from `StaticSizes.choose`. One that is too small is rejected on the CPU only,
+                since the check would wait for a GPU.
             by_source: Whether to add `source_order`, the edges in the order of their sources, and
                 where those of each node begin: `source_ptr` and `target_ptr`.
         """
@@ -210,7 +210,7 @@ class StaticGather:
     def _columns(
         self, ids: Int[Tensor, " slots"], size: StaticSize, by_source: bool
     ) -> dict[str, Tensor]:
-        """Make all columns by torch's own indexing: the definition of a static batch."""
+        """Make all columns by torch indexing: the reference of the kernels."""
         slots = torch.nn.functional.pad(ids, (0, 1), value=-1)
         capacity = size.rows(self._tables)
         rows = {
@@ -273,7 +273,7 @@ class StaticGather:
 
 
 def _rows_of_graphs(slots: Int[Tensor, " places"]) -> _Rows:
-    """One row for each place, empty ones included."""
+    """One row per slot, including empty ones."""
     return _Rows(_counter(slots), _counter(slots), slots.clamp_min(0), slots < 0)
 
 

@@ -26,7 +26,7 @@ def place_kernel(
         ids_ptr: Numbers of the graphs, -1 for empty places.
         bounds_ptr: First row of every graph, and the number of rows, for each table.
         capacity_ptr: Rows of a batch, for each table.
-        plan_ptr: What is written; see `data.plan.Plan`.
+        plan_ptr: What is written; see `data.gather.Plan`.
         graphs: Graphs of the store.
         slots: Places of a batch, without the padding graph's.
         tables: Tables of the store.

@@ -1,4 +1,4 @@
-"""Sizes that batches are padded to, so that a few captured graphs serve all."""
+"""The few sizes that batches are padded to, one captured CUDA graph each."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -16,30 +16,30 @@ from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 
 MULTIPLE = 64
-"""Rows come in so many, the height of a tile."""
+"""Rows are a multiple of it, the height of a tile."""
 MOST_RUNS = 256
-"""Batches of like load are taken together, to so many, before they are divided among sizes."""
+"""Batches of similar size are merged into so many groups before sizes are chosen."""
 DRAWN_BATCHES = 256
-"""Batches that are drawn to learn how their sizes vary, at least."""
+"""Least number of sampled batches from which sizes are chosen."""
 
 
 @dataclass(frozen=True)
 class StaticSize:
-    """Rows of a batch, whatever graphs it holds; what they leave over is one padding graph's."""
+    """Fixed numbers of rows of a batch; those left over belong to the padding graph."""
 
     graphs: int
-    """Places for graphs; the padding graph has one more."""
+    """Slots for graphs, without the padding graph."""
     nodes: int
-    """Rows of nodes, at least one of them the padding graph's."""
+    """Rows of nodes, at least one of the padding graph."""
     edges: int
     """Rows of edges."""
     pairs: tuple[int, ...] = ()
     """Rows of each further set of pairs, in the order of the store."""
     blocks: Blocks = ()
-    """Room for the graphs where they are laid out in padded blocks; () leaves it to be found."""
+    """Padded blocks for attention; () for none."""
 
     def rows(self, kinds: Iterable[str]) -> dict[str, int]:
-        """Rows by the names of a store's tables."""
+        """Rows by table of the store."""
         sizes = {"nodes": self.nodes, "edges": self.edges, "graphs": self.graphs + 1}
         others = [kind for kind in kinds if kind not in sizes]
         return sizes | dict(zip(others, self.pairs, strict=True))
@@ -47,22 +47,22 @@ class StaticSize:
 
 @dataclass(frozen=True)
 class StaticSizes:
-    """Sizes to choose from, the smallest first; the last one holds any graphs of the set."""
+    """Sizes to choose from, ascending; the last one fits any graphs of the data set."""
 
     sizes: tuple[StaticSize, ...]
     counts: Int[np.ndarray, "graphs tables"]
-    """Rows of each graph: nodes, edges, further pairs; on the host, where sizes are chosen."""
+    """Rows of each graph (nodes, edges, further pairs), on the CPU."""
 
     @classmethod
     def for_batches(
         cls, store: GraphStore, batches: Iterable[Int[Tensor, " _"]], count: int = 8
     ) -> "StaticSizes":
-        """Choose sizes that pad batches like these the least, on average.
+        """Choose sizes with the least padding for batches like these.
 
         Args:
-            store: Where the graphs are.
-            batches: Numbers of the graphs of some batches, such as those of an epoch.
-            count: Sizes, at most.
+            store: The graphs.
+            batches: Indices of the graphs of some batches, such as those of an epoch.
+            count: Most sizes.
         """
         check_least("count", count, 2)
         counts = np.stack([np.diff(store.tables[kind].ptr) for kind in _kinds(store)], axis=1)
@@ -81,7 +81,7 @@ class StaticSizes:
     def for_graphs(
         cls, store: GraphStore, ids: Int[Tensor, " _"], size: int, count: int = 8
     ) -> "StaticSizes":
-        """Choose sizes for shuffled batches of `size` of these graphs, from some that are drawn."""
+        """Choose sizes for shuffled batches of `size` graphs, from sampled batches."""
         sampler, drawn = BatchSampler(ids, size), []
         for epoch in count_up():
             sampler.set_epoch(epoch)
@@ -91,10 +91,10 @@ class StaticSizes:
         return cls.for_batches(store, drawn, count)
 
     def choose(self, ids: Int[Tensor, " _"]) -> StaticSize:
-        """Return the smallest size that holds these graphs; asks no GPU.
+        """Return the smallest size that fits these graphs; does not use the GPU.
 
         Args:
-            ids: Numbers of the graphs, on the CPU; negative ones are empty places.
+            ids: Indices of the graphs, on the CPU; negative for empty slots.
         """
         numbers = ids.numpy()
         counts = self.counts[numbers[numbers >= 0]]
@@ -112,7 +112,7 @@ class StaticSizes:
         )
 
     def padded(self, ids: Int[Tensor, " _"]) -> Int[Tensor, " slots"]:
-        """Fill up with -1, which stands for an empty place."""
+        """Pad with -1 for empty slots."""
         slots = self.sizes[0].graphs
         if len(ids) > slots:
             raise UserError(f"ids must hold at most {slots} graphs, got {len(ids)}")
@@ -146,11 +146,11 @@ def _as_size(graphs: int, rows: Int[np.ndarray, " tables"], blocks: Blocks) -> S
 def _divide(
     needed: Int[np.ndarray, "batches tables"], count: int
 ) -> list[Int[np.ndarray, " tables"]]:
-    """Divide batches among `count` sizes at the least cost; returns the sizes, the smallest first.
+    """Choose `count` sizes at the least cost; returns them in ascending order.
 
-    Batches are sorted by their load, nodes and edges weighing alike, and cut into neighbouring
-    groups, each as large as its largest member in every kind of row. Where to cut is found by
-    trying all cuts, one group more at a time.
+    Batches are sorted by load (nodes and edges with equal weight) and divided into consecutive
+    groups, each as large as its largest member in every kind of row. The division is found by
+    dynamic programming over the number of groups.
     """
     average = np.maximum(needed.mean(axis=0), 1)
     ordered = needed[np.argsort((needed / average).sum(axis=1), kind="stable")]

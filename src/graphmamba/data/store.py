@@ -1,4 +1,4 @@
-"""All graphs of a set as columns end to end; a batch of any of them is index arithmetic."""
+"""`GraphStore`: all graphs of a data set as columns end to end, from which batches are made."""
 
 from collections import Counter
 from collections.abc import Collection, Mapping
@@ -37,18 +37,17 @@ from graphmamba.ops.checks import check_rows
 
 PAIRS = "pairs."
 TAKEN = frozenset({"batch", "edge_index", "graph_key", "num_nodes", "ptr", *HIDDEN})
-"""Names that a store or a batch gives to columns of its own."""
+"""Names that are reserved for columns of a store or batch."""
 
 
 class GraphStore:
     """Graphs of a data set, on the CPU or resident on a GPU.
 
-    Inside each graph edges are sorted by target, so that messages to a node are neighbouring rows.
-    Integers are kept as narrow as their values allow and given out as they came.
+    Within each graph edges are sorted by target, so that messages to a node are consecutive rows.
+    Integers are stored in the narrowest type and returned in their original one.
 
     Args:
-        columns: What the graphs are made of. Columns of floats are large and stay where they lie:
-            who changes them later changes the store.
+        columns: The graphs. Float columns are not copied: changing them later changes the store.
 
     Example:
         >>> graph = Data(x=torch.ones(3, 2), edge_index=torch.tensor([[0, 1], [1, 2]]))
@@ -58,15 +57,15 @@ class GraphStore:
     """
 
     tables: dict[str, Table]
-    """Columns by what they have rows for: `nodes`, `edges`, `graphs`, `pairs.NAME_OF_THE_INDEX`."""
+    """Tables by kind of row: `nodes`, `edges`, `graphs`, `pairs.NAME_OF_THE_INDEX`."""
     split: Int[Tensor, " graphs"] | None
     """Split of each graph: 0 training, 1 validation, 2 test."""
     source: str
-    """Where the graphs come from, in words."""
+    """Description of the source of the graphs."""
     _sent_to: torch.device | None = None
-    """Where batches go, if not to where the columns are."""
+    """Device of the batches, if not that of the columns."""
     content: str | None = None
-    """Hash of the columns as they lay on disk when the store was opened; None for any other one."""
+    """Hash of the columns of a store opened from disk; None otherwise."""
 
     def __init__(self, columns: GraphColumns) -> None:
         check_graphs(columns)
@@ -90,13 +89,13 @@ class GraphStore:
     def from_pyg(
         cls, graphs: Graphs, split: Split | None = None, exclude: Collection[str] = ()
     ) -> "GraphStore":
-        """Take over the graphs of a list, of a PyG data set, or of batches of them.
+        """Make a store from PyG graphs: a list, a dataset or batches.
 
         Args:
             graphs: Graphs with the same columns.
             split: Split of each graph (0 training, 1 validation, 2 test), or the graphs of `train`,
                 `validation` and `test` by their places in the list.
-            exclude: Columns to leave out, such as names, which are no tensors.
+            exclude: Columns to leave out, such as names, which are not tensors.
         """
         return cls(columns_of(graphs, split, exclude))
 
@@ -104,7 +103,7 @@ class GraphStore:
     def from_tables(
         cls, tables: dict[str, Table], split: Int[Tensor, " graphs"] | None, source: str
     ) -> "GraphStore":
-        """Put together what another store was made of; nothing is sorted or checked again."""
+        """Make a store from the tables of another one, without sorting or checks."""
         store = cls.__new__(cls)
         store.tables, store.split, store.source = tables, split, source
         return store
@@ -117,7 +116,7 @@ class GraphStore:
         return len(self.tables["nodes"].ptr) - 1
 
     def __getitem__(self, place: int) -> Data:
-        """Return one graph as it came, its edges in their own order."""
+        """Return one graph as a PyG `Data`, its edges in the original order."""
         number = range(len(self))[place]
         batch = self.batch(torch.tensor([number]))
         graph = Data()
@@ -136,27 +135,27 @@ class GraphStore:
 
     @property
     def device(self) -> torch.device:
-        """Where batches are."""
+        """Device of the batches."""
         return self._sent_to or self._home
 
     @property
     def _home(self) -> torch.device:
-        """Where the columns are."""
+        """Device of the columns."""
         return self.tables["edges"].columns["edge_index"].values.device
 
     @property
     def is_streamed(self) -> bool:
-        """Whether batches are made where the columns are, and then sent to another device."""
+        """Whether batches are copied to another device than that of the columns."""
         return self.device != self._home
 
     @property
     def scored(self) -> "GraphStore":
-        """What scores and predictions are made of."""
+        """The store to evaluate and predict."""
         return self
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all columns: what has to fit onto a GPU."""
+        """Bytes of all columns."""
         tables = self.tables.values()
         return sum(each.values.nbytes for table in tables for each in table.columns.values())
 
@@ -166,19 +165,19 @@ class GraphStore:
         return GraphStore.from_tables(tables, self.split, self.source)
 
     def streamed(self, device: torch.device | str) -> "GraphStore":
-        """Return the store with its columns where they are, and its batches on a device."""
+        """Return the store with its columns where they are and its batches on a device."""
         store = GraphStore.from_tables(self.tables, self.split, self.source)
         store._sent_to = torch.device(device)
         return store
 
     def item_ptr(self, kind: str) -> Int[Tensor, " boundaries"]:
-        """First row of each item of a batch, a graph, in a table, and the number of rows."""
+        """First row of each graph in a table, and the number of rows."""
         return torch.from_numpy(self.tables[kind].ptr)
 
     def split_ids(self, name: str) -> Int[Tensor, " graphs"]:
         """Return the graphs of `train`, `validation` or `test`.
 
-        Where nodes or pairs are split, these are the graphs that have some of the split.
+        If nodes or pairs are split, these are the graphs with any of the split.
         """
         check_choice("name", name, tuple(SPLITS))
         if (found := self._row_split()) is not None:
@@ -190,7 +189,7 @@ class GraphStore:
         return (self.split == SPLITS[name]).nonzero().squeeze(1)
 
     def split_size(self, name: str) -> int:
-        """Count the graphs of a split; or its nodes or pairs, where these are split."""
+        """Number of graphs of a split; or of nodes or pairs if these are split."""
         found = self._row_split()
         return len(self.split_ids(name)) if found is None else int((found[1] == SPLITS[name]).sum())
 
@@ -207,13 +206,13 @@ class GraphStore:
         return None
 
     def batch(self, ids: Int[Tensor, " graphs"], by_source: bool = False) -> Batch:
-        """Return graphs as one PyG batch, made where the store is.
+        """Return graphs as one PyG batch.
 
-        Its `graph_key` holds the numbers of the graphs, so that random orders follow a graph
-        wherever it stands; its edges are sorted by target.
+        Its `graph_key` holds the indices of the graphs, on which random orders depend; its edges
+        are sorted by target.
 
         Args:
-            ids: Numbers of the graphs, best on the CPU: from a GPU they have to be waited for.
+            ids: Indices of the graphs, preferably on the CPU, to avoid waiting for the GPU.
             by_source: Whether to add `source_order`, the edges in the order of their sources.
         """
         check_rows("ids", ids, ("graphs",), is_integer=True)
@@ -225,7 +224,7 @@ class GraphStore:
         return make_gather(self.tables, self._home)
 
     def columns(self) -> GraphColumns:
-        """Return what the store was made of, edges in their own order."""
+        """Return the columns, edges in the original order."""
         given = {
             kind: {name: table.given(name) for name in table.columns if name != BY_SOURCE}
             for kind, table in self.tables.items()
@@ -261,10 +260,9 @@ class GraphStore:
         graphs: Mapping[str, Tensor] | None = None,
         pairs: Mapping[str, Pairs] | None = None,
     ) -> "GraphStore":
-        """Return the store with further columns, or others in the place of those it has.
+        """Return the store with added or replaced columns.
 
-        Both stores share what they have in common, and what is given stays where it lies, as
-        columns do that a store is made of.
+        Both stores share memory, and given columns are not copied.
         """
         nodes, graphs, pairs = dict(nodes or {}), dict(graphs or {}), dict(pairs or {})
         ptr = torch.from_numpy(self.tables["nodes"].ptr)

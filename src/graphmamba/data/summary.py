@@ -1,4 +1,4 @@
-"""What the graphs of a set look like: sizes, degrees, labels, diameters."""
+"""Statistics of a data set: sizes, degrees, labels, diameters."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -18,7 +18,7 @@ from graphmamba.errors import UserError
 
 Item = TypeVar("Item")
 DIAMETERS = 50
-"""Graphs whose diameter is computed, spread evenly over the set."""
+"""Number of graphs whose diameter is computed, evenly spread."""
 EXACT_UP_TO = 1_000
 """Nodes up to which distances between all pairs are computed, which takes a second at most."""
 
@@ -31,7 +31,7 @@ class Summary:
     split_sizes: list[int]
     """Graphs for training, validation and test; all are training where there is no split."""
     split_unit: str
-    """What they count: graphs; or nodes or pairs, where these are split."""
+    """What they count: graphs, nodes or pairs."""
     nodes: Int[Tensor, " graphs"]
     edges: Int[Tensor, " graphs"]
     degrees: Int[Tensor, " degrees"]
@@ -39,18 +39,18 @@ class Summary:
     labels: dict[str, int]
     """How often each class occurs; empty where labels are no classes."""
     answers: dict[str, int]
-    """Out of how many: all labels, or, of several labels at once, where this one is known."""
+    """Number of labels, per column for multi-label tasks."""
     values: dict[str, Float[Tensor, " known"]]
-    """What is known of each target; empty where labels are classes."""
+    """Known values of each target; empty for classes."""
     unlabelled: int
-    """Labels that are not there."""
+    """Number of missing labels."""
     pairs: Int[Tensor, " graphs"] | None
-    """Pairs of nodes to tell apart in each graph; None where it is not links that are predicted."""
+    """Labelled pairs per graph; None if links are not predicted."""
     diameters: Int[Tensor, " sampled"]
     """Longest shortest path of some graphs, taken as undirected; of their components if they fall
     apart."""
     has_exact_diameters: bool
-    """Whether none of these is a lower bound, as that of a large graph is."""
+    """Whether all diameters are exact; those of large graphs are lower bounds."""
 
     @property
     def targets(self) -> dict[str, tuple[float, float]]:

@@ -1,4 +1,4 @@
-"""Columns of graphs laid end to end, as they are given and as tables that share rows."""
+"""`GraphColumns` (graphs end to end) and `Table` (columns with the same rows)."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -10,25 +10,25 @@ from torch import Tensor
 from torch.nn import functional
 
 NARROW = (torch.uint8, torch.int16, torch.int32)
-"""Types that integers may be kept in, the narrowest first."""
+"""Integer types for storage, the narrowest first."""
 PREFIX = 64
-"""Rows that are looked at before all are, for most columns are not constant."""
+"""Number of rows checked first, since most columns are not constant."""
 ORIGIN = "edge_origin"
-"""Column with the place that each edge had in its graph before edges were sorted."""
+"""Column with the original position of each edge in its graph."""
 BY_SOURCE = "source_order"
 """Column with the edges of each graph in the order of their sources."""
 HIDDEN = frozenset({ORIGIN, BY_SOURCE})
-"""Columns that a graph does not show."""
+"""Internal columns, left out of graphs and batches."""
 LINKS = "edge_label_index"
 """Pairs of nodes that are labelled, or to be scored."""
 LABELS = frozenset({"y", "edge_label"})
-"""Columns that say what is right; where nothing is, they hold NaN, or -1 for a class."""
+"""Columns with labels; missing ones are NaN, or -1 for classes."""
 DESCRIPTORS = "graph_attr"
-"""Column with numbers of each graph."""
+"""Column with descriptors of each graph."""
 NODE_SPLIT, PAIR_SPLIT = "node_split", "pair_split"
 """Columns with the split of each node or pair, where training, validation and test share graphs."""
 NO_SPLIT = 3
-"""What they hold for a row in none of the three."""
+"""Value for a row in none of the three."""
 Numbers = Int[np.ndarray, " numbers"]
 Boundaries = Int[Tensor, " boundaries"]
 
@@ -38,7 +38,7 @@ class Pairs:
     """A further set of node pairs of all graphs, beside the edges."""
 
     ptr: Int[Tensor, " boundaries"]
-    """Where each graph's pairs begin; one entry more than graphs."""
+    """First pair of each graph, and the number of pairs."""
     index: Int[Tensor, "2 pairs"]
     """Both nodes of each pair, counted from the first node of their own graph."""
     columns: dict[str, Tensor] = field(default_factory=dict)
@@ -47,12 +47,12 @@ class Pairs:
 
 @dataclass(frozen=True)
 class GraphColumns:
-    """Graphs laid end to end; graph `g` has nodes `node_ptr[g]` to `node_ptr[g + 1]`, and so on."""
+    """Graphs end to end; graph `g` has nodes `node_ptr[g]` to `node_ptr[g + 1]`, and so on."""
 
     node_ptr: Int[Tensor, " boundaries"]
-    """Where each graph's nodes begin; one entry more than graphs."""
+    """First node of each graph, and the number of nodes."""
     edge_ptr: Int[Tensor, " boundaries"]
-    """Where each graph's edges begin; one entry more than graphs."""
+    """First edge of each graph, and the number of edges."""
     edge_index: Int[Tensor, "2 edges"]
     """Source and target of each directed edge, counted from the first node of its own graph."""
     nodes: dict[str, Tensor] = field(default_factory=dict)
@@ -66,16 +66,16 @@ class GraphColumns:
     split: Int[Tensor, " graphs"] | None = None
     """Split of each graph: 0 training, 1 validation, 2 test."""
     source: str = ""
-    """Where the graphs come from, in words."""
+    """Description of the source of the graphs."""
 
 
 def boundaries(counts: Int[Tensor, " graphs"]) -> Int[Tensor, " boundaries"]:
-    """From sizes to where each begins; the last entry is where all end."""
+    """Cumulative sums of sizes, beginning with 0."""
     return functional.pad(counts.long().cumsum(0), (1, 0))
 
 
 def concatenate(parts: Sequence[GraphColumns]) -> GraphColumns:
-    """Lay sets with the same columns end to end; further pairs are left out."""
+    """Concatenate data sets with the same columns; further pairs are left out."""
 
     def joined(kind: str) -> dict[str, Tensor]:
         names = getattr(parts[0], kind)
@@ -94,7 +94,7 @@ def concatenate(parts: Sequence[GraphColumns]) -> GraphColumns:
 
 
 def is_pairs(name: str) -> bool:
-    """Whether a column numbers nodes, as PyG reads its name; it then has the shape [2, rows]."""
+    """Whether a column holds node indices, by the rules of PyG; its shape is then [2, rows]."""
     return "index" in name
 
 
@@ -105,14 +105,14 @@ def owner_of(ptr: Boundaries) -> Int[Tensor, " rows"]:
 
 @dataclass(frozen=True)
 class Column:
-    """Rows of all graphs end to end, in as few bytes as hold them without loss."""
+    """A column of all graphs, in the narrowest type that holds it without loss."""
 
     values: Tensor
     """[rows, ...]; pairs of nodes are [2, rows]."""
     dtype: torch.dtype
-    """What the values are given out as."""
+    """Type in which values are returned."""
     is_constant: bool = False
-    """Whether all rows of a graph are equal, and one is kept for each graph."""
+    """Whether all rows of a graph are equal, so that one per graph is stored."""
 
     def to(self, device: torch.device) -> "Column":
         """Move the values."""
@@ -124,17 +124,17 @@ class Table:
     """Columns with the same rows; graph `g` has the rows `ptr[g]` to `ptr[g + 1]`."""
 
     ptr: Numbers
-    """On the host, wherever the columns are: sizes of tensors are decided there."""
+    """On the CPU, wherever the columns are, since it determines shapes."""
     columns: dict[str, Column]
 
     @classmethod
     def of(cls, ptr: Boundaries, columns: Mapping[str, Tensor]) -> "Table":
-        """Keep columns; reading fewer bytes is most of what makes a batch fast."""
+        """Make a table; narrow types make batches fast."""
         made = {name: _pack(name, values, ptr) for name, values in columns.items()}
         return cls(ptr.numpy(), made)
 
     def given(self, name: str) -> Tensor:
-        """Return all rows of a column as they came."""
+        """Return all rows of a column in their original type."""
         column = self.columns[name]
         if column.is_constant:
             owner = owner_of(torch.from_numpy(self.ptr))

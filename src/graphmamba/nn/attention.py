@@ -1,4 +1,4 @@
-"""Full attention among the nodes of each graph, and the padded blocks that it needs."""
+"""Full attention within each graph, and the padded blocks that it needs."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,14 +14,13 @@ from graphmamba.data.batch import Blocks, Topology
 from graphmamba.nn.base import GlobalModel, Nodes
 
 ALIGNED = 16
-"""Bytes that rows of a head must be a multiple of for the kernels that keep no weights."""
+"""Rows of a head must be a multiple of so many bytes for memory-efficient kernels."""
 
 
 class Attention(GlobalModel):
     """Multi-head scaled dot-product attention, https://arxiv.org/abs/1706.03762.
 
-    Graphs are laid out in padded blocks, and padding is masked. Dropout is drawn from torch's
-    generator of the device.
+    Graphs are laid out in padded blocks, and padding is masked. Dropout uses torch's generator.
 
     Args:
         channels: Width of the node embeddings.
@@ -59,7 +58,7 @@ class Attention(GlobalModel):
         is_seen: Bool[Tensor, "graphs longest"],
         width: int,
     ) -> Float[Tensor, "graphs longest heads width"]:
-        """Attend within each graph of a block; `width` is that of a head without padding."""
+        """Attend within each graph of a block; `width` is the width of a head without padding."""
         query, key, value = dense.permute(2, 0, 3, 1, 4)
         mixed = functional.scaled_dot_product_attention(
             *(query, key, value, is_seen[:, None, None, :]),
@@ -70,24 +69,24 @@ class Attention(GlobalModel):
 
 
 LEAST = 2
-"""Rows of a block at the least: some operations reject none, and exporters have to know whether an
-axis has one entry, which is spread over others, or more."""
+"""Least number of rows of a block: some operations reject 0, and exporters treat an axis of 1,
+which broadcasts, differently."""
 
 
 @dataclass(frozen=True)
 class DenseLayout:
-    """Where each node's row goes in blocks of [graphs, longest] rows that lie end to end.
+    """Place of each node in padded blocks of [graphs, longest] rows, which lie end to end.
 
-    A batch as it comes is one block, as long as its longest graph. Where the blocks are known
-    before, nothing is waited for: the graphs of a static batch go to theirs by size, and the nodes
-    of its padding graph, of which there may be any number, to one row behind all blocks.
+    An ordinary batch is one block, as long as its largest graph. The blocks of a static batch are
+    known before, so that nothing waits for the GPU: graphs are assigned to them by size, and all
+    nodes of the padding graph to one row behind all blocks.
     """
 
     slot: Int[Tensor, " nodes"]
     blocks: Blocks
     is_seen: tuple[Bool[Tensor, "_ _"], ...]
-    """Which rows of each block may be attended to: those of nodes, and the first one of a graph
-    without any, since a softmax over nothing has no value."""
+    """Mask of rows that may be attended to: nodes, and the first row of an empty graph, since a
+    softmax over nothing is NaN."""
     spare: int
     """Rows behind the blocks: 1 for padding graphs, 0 where there are none."""
 
@@ -101,7 +100,7 @@ class DenseLayout:
 
     @classmethod
     def _found(cls, topology: Topology) -> "DenseLayout":
-        """Read the longest graph off, which has to be waited for on a GPU."""
+        """One block as long as the largest graph; reading its size waits for a GPU."""
         starts = topology.starts()
         sizes = starts.diff() if topology.num_graphs else starts.new_zeros(1)
         # Not `int()`, which would ask an exporter for the number itself.
@@ -113,7 +112,7 @@ class DenseLayout:
 
     @classmethod
     def _known(cls, topology: Topology, blocks: Blocks) -> "DenseLayout":
-        """Sort the graphs by size, the padding graph aside; no shape depends on them."""
+        """Assign graphs to the known blocks by size; no shape depends on the data."""
         sizes, batch = topology.starts().diff()[:-1], topology.batch
         ordered, order = sizes.sort(descending=True, stable=True)
         begins, end = [], 0
@@ -134,7 +133,7 @@ class DenseLayout:
         return [part.unflatten(0, block) for part, block in zip(parts, self.blocks, strict=False)]
 
     def unpad(self, dense: Sequence[Float[Tensor, "_ _ ..."]]) -> Float[Tensor, "nodes ..."]:
-        """Take the rows of real nodes, zeros for padding graphs; undoes `pad`."""
+        """Undo `pad`: rows of the nodes, zeros for those of padding graphs."""
         parts = [block.flatten(0, 1) for block in dense]
         if self.spare:
             parts.append(parts[0].new_zeros(1, *parts[0].shape[1:]))

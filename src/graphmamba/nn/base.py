@@ -1,4 +1,4 @@
-"""What a layer is made of: the two kinds of parts and how each is called."""
+"""Base classes of the two parts of a layer: `LocalModel` and `GlobalModel`."""
 
 from typing import ClassVar
 
@@ -14,7 +14,7 @@ Edges = Float[Tensor, "edges channels"]
 
 
 def required_edges(e: Edges | None, reader: str) -> Edges:
-    """Return the edge embeddings; a model that reads them cannot do without."""
+    """Return the edge embeddings; raises if there are none."""
     if e is None:
         raise UserError(f"e must hold a row for each edge for {reader}, got None")
     return e
@@ -27,7 +27,7 @@ class LocalModel(nn.Module):
     """
 
     has_residual: ClassVar[bool] = False
-    """Whether the output already contains the input, so that a layer must not add it again."""
+    """Whether the output includes a residual connection, which a layer must then not add."""
 
     def forward(self, x: Nodes, e: Edges | None, topology: Topology) -> tuple[Nodes, Edges | None]:
         """Return new node embeddings, and new edge embeddings if the model has them."""
@@ -35,8 +35,8 @@ class LocalModel(nn.Module):
 
 
 class GlobalModel(nn.Module):
-    """Exchange among all nodes of a graph: `global_model(x, topology) -> x`, without residual."""
+    """Model over all nodes of a graph: `global_model(x, topology) -> x`, without residual."""
 
     def forward(self, x: Nodes, topology: Topology) -> Nodes:
-        """Return what each node takes from the others."""
+        """Return new node embeddings."""
         raise NotImplementedError

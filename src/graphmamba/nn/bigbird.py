@@ -18,17 +18,17 @@ from graphmamba.ops.segments import softmax_at, sum_at
 class BigBird(GlobalModel):
     """One encoder layer of BigBird over the nodes as the data set lists them.
 
-    Nodes are cut into blocks. A block attends to itself, the blocks beside it, some random ones
-    and the first and the last block of its graph; these two attend to the whole graph. Residuals,
-    norms and a small feed-forward network are part of it: https://arxiv.org/abs/2007.14062.
+    Nodes are divided into blocks. A block attends to itself, its neighbours, some random ones, and
+    the first and last block of its graph; these two attend to the whole graph. Residuals, norms and
+    a small feed-forward network are included: https://arxiv.org/abs/2007.14062.
 
     Args:
         channels: Width of the node embeddings.
         heads: Attention heads; must divide the channels.
         dropout: Rate on both residual branches; as published, attention weights are not dropped.
         block: Nodes in a block.
-        random_blocks: Random blocks that each block attends to, others in each head, the same at
-            every call.
+        random_blocks: Random blocks that each block attends to, different per head, fixed over
+            calls.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class BigBird(GlobalModel):
         return self.norm(hidden + self.dropout(self.second(wide), seed))
 
     def _attend(self, x: Nodes, topology: Topology) -> Nodes:
-        """Attend block by block to the listed ones; from both ends of a graph to all of it."""
+        """Attend to the listed blocks; the first and last block of a graph to all of it."""
         batch, graphs = topology.batch, topology.num_graphs
         pattern = BlockPattern.of(topology, self.block, self.random_blocks, self.heads)
         query, key, value = self.in_proj(x).unflatten(-1, (3, self.heads, -1)).unbind(1)
@@ -90,12 +90,12 @@ class BigBird(GlobalModel):
 
 DRAW_BITS = 31
 NOWHERE = 1 << 40
-"""Place of a block that is in no graph: behind all others."""
+"""Position of a block that is in no graph: behind all others."""
 
 
 @dataclass(frozen=True)
 class BlockPattern:
-    """Nodes cut into blocks, each graph starting a new one; no shape depends on the data."""
+    """Nodes divided into blocks, each graph starting a new one; no shape depends on the data."""
 
     slot: Int[Tensor, " nodes"]
     """Place of each node among the rows of all blocks."""
@@ -114,7 +114,7 @@ class BlockPattern:
 
     @classmethod
     def of(cls, topology: Topology, block: int, random_blocks: int, heads: int) -> "BlockPattern":
-        """Cut the graphs of a batch, once for all layers that cut them alike."""
+        """Divide the graphs of a batch, once for all layers with the same blocks."""
         key = cls, block, random_blocks, heads
         return topology.cached(key, lambda: cls._found(topology, block, random_blocks, heads))
 
@@ -184,9 +184,9 @@ def _draw_blocks(
     left: Int[Tensor, " blocks"],
     draws: tuple[int, int],
 ) -> Int[Tensor, "blocks heads random"]:
-    """Draw blocks of a graph that are not taken, none twice, for each of the heads.
+    """Sample further blocks of a graph without replacement, for each head.
 
-    Only a block's place in its graph, the size of the graph and the number of the draw decide.
+    Depends only on the position of the block, the size of the graph, and the head.
     """
     number = torch.arange(draws[0] * draws[1], device=place.device)
     stream = draw_bits(torch.zeros_like(number), number)

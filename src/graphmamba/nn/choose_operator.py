@@ -1,4 +1,4 @@
-"""When the paper's layer runs as one operator on a GPU, and what the operator is given."""
+"""Decides whether a layer runs as one operator on a GPU, and prepares its arguments."""
 
 from typing import Any
 
@@ -18,7 +18,7 @@ NAMES: dict[Any, Activation] = {activation_function(name): name for name in ("re
 
 
 def has_operator(layer: Any) -> bool:
-    """Whether a layer is the paper's: GatedGCN and Mamba, BatchNorms over one process's rows."""
+    """Whether a layer is GatedGCN beside Mamba with unsynchronised BatchNorms."""
     local, far = getattr(layer, "local_model", None), getattr(layer, "global_model", None)
     if not (isinstance(local, GatedGCN) and isinstance(far, GraphMambaGlobal)):
         return False
@@ -33,7 +33,7 @@ def has_operator(layer: Any) -> bool:
 
 
 def _is_other(part: nn.Module, training: bool) -> bool:
-    """Whether a part is none that the operator knows, or is frozen by itself."""
+    """Whether a module is unknown to the operator, or frozen by itself."""
     if isinstance(part, BatchNorm):
         is_usual = (part.eps, part.momentum) == (Options.eps, Options.momentum)
         return part.is_synced or not is_usual or part.training != training
@@ -43,7 +43,7 @@ def _is_other(part: nn.Module, training: bool) -> bool:
 
 
 def runs_operator(layer: Any, x: Tensor) -> bool:
-    """Whether the operator takes the place of the layer's modules for these rows."""
+    """Whether the operator replaces the modules of the layer for this input."""
     return (
         uses_triton(layer.backend, x.device)
         and not torch.compiler.is_compiling()
@@ -54,7 +54,7 @@ def runs_operator(layer: Any, x: Tensor) -> bool:
 
 
 def operator_arguments(layer: Any, x: Tensor, e: Tensor, topology: Topology) -> tuple[Any, ...]:
-    """Take a layer and a batch apart into tensors and numbers."""
+    """Arguments of the operator, from a layer and a batch."""
     local, far = layer.local_model, layer.global_model
     node_order = topology.node_order
     if node_order is None:

@@ -1,4 +1,4 @@
-"""Which encoders and layers a model has, as data."""
+"""Configuration of encoders and layers, as dataclasses."""
 
 from dataclasses import dataclass, field
 from typing import Literal
@@ -17,12 +17,12 @@ LaplacianForm = Literal["deepset", "transformer"]
 RandomWalkForm = Literal["linear", "mlp"]
 NormalizeInputsName = Literal["none", "train", "bag_of_words", "pascalvoc-sp", "coco-sp"]
 MEASURED: tuple[NormalizeInputsName, ...] = ("train", "bag_of_words")
-"""What follows the training graphs, and has to be measured before the first step."""
+"""Input scalings that are measured on the training graphs before the first step."""
 
 
 @dataclass(frozen=True)
 class AttentionConfig:
-    """What the baselines that attend have in common."""
+    """Options shared by the attention baselines."""
 
     heads: int = 4
     """Number of attention heads."""
@@ -47,7 +47,7 @@ class AttentionConfig:
 
 @dataclass(frozen=True)
 class ResidualConfig:
-    """What surrounds local model and global model of a plain layer."""
+    """Options of a plain layer (`layer: residual`)."""
 
     activation: Activation = "relu"
     """Activation after the local and after the global model; GatedGCN has its own."""
@@ -78,8 +78,8 @@ class ModelConfig:
     dropout: float = 0.0
     """Dropout rate in the layers."""
     local_model: LocalModelName = "gatedgcn"
-    """Message passing along edges (MPNN): GatedGCN, GCN, GCN with edge features (`gcne`), GINE, GIN
-    or none."""
+    """Message passing along edges (MPNN): GatedGCN, GCN, GCN with edge features (`gcne`), GINE,
+    GIN, GraphSAGE or none."""
     global_model: GlobalModelName = "mamba"
     """Model over all nodes of a graph: Mamba, or the attention of a baseline; `none` leaves message
     passing alone."""
@@ -126,7 +126,7 @@ class ModelConfig:
 
 @dataclass(frozen=True)
 class LaplacianConfig:
-    """Positions from the Laplacian's spectrum (LapPE)."""
+    """Laplacian positional encoding (LapPE)."""
 
     channels: int = 16
     """Width of the encoding."""
@@ -149,7 +149,7 @@ class LaplacianConfig:
 
 @dataclass(frozen=True)
 class RandomWalkConfig:
-    """Structure from random walks that return to their start (RWSE)."""
+    """Random-walk structural encoding (RWSE)."""
 
     channels: int = 28
     """Width of the encoding."""
@@ -170,7 +170,7 @@ class RandomWalkConfig:
 
 @dataclass(frozen=True)
 class EncoderConfig:
-    """From raw columns to node embeddings and edge embeddings of the model's width."""
+    """Encoders of node and edge features, with positional encodings."""
 
     laplacian: LaplacianConfig | None = None
     """Laplacian positional encoding (LapPE), concatenated to the node embeddings; null for none."""
@@ -207,5 +207,5 @@ class EncoderConfig:
 
     @property
     def position_channels(self) -> int:
-        """Channels that the positional encodings take of the model's width."""
+        """Channels of the positional encodings, which are part of the width of the model."""
         return sum(part.channels for part in (self.laplacian, self.random_walk) if part)

@@ -1,4 +1,4 @@
-"""From the raw columns of a batch to node embeddings and edge embeddings of the model's width."""
+"""Encoders: from the features of a batch to node and edge embeddings."""
 
 import math
 from collections.abc import Mapping
@@ -28,22 +28,22 @@ from graphmamba.ops.random import draw_signs
 
 @dataclass(frozen=True)
 class Encoded:
-    """What the layers start from."""
+    """Input of the first layer."""
 
     x: Nodes
     e: Edges | None
-    """Edge embeddings; none where no layer reads them."""
+    """Edge embeddings; None if no layer reads them."""
     gate: Nodes | None
-    """Positions for the gates of GatedGCN; none where they are not asked for."""
+    """Positional encoding for the gates of GatedGCN, or None."""
 
 
 class GraphEncoder(nn.Module):
-    """Node encoder, edge encoder, and what may follow them.
+    """Node encoder and edge encoder, with optional norms and MLP.
 
     Args:
-        features: The raw columns of the data.
-        channels: Width of the model; positional encodings take their part of it.
-        config: Which encoders there are.
+        features: Features of the data.
+        channels: Width of the model, positional encodings included.
+        config: Options of the encoders.
     """
 
     def __init__(self, features: Features, channels: int, config: EncoderConfig) -> None:
@@ -81,7 +81,7 @@ class GraphEncoder(nn.Module):
 
     @torch.no_grad()
     def measure_inputs(self, graphs: Data) -> None:
-        """Take the statistics that scale raw numbers from these graphs."""
+        """Measure the statistics for `normalize_inputs` on these graphs."""
         for part in self.modules():
             if isinstance(part, RawColumns) and isinstance(part.network, NumberEncoder):
                 scaling = part.network.standardize
@@ -100,7 +100,7 @@ class GraphEncoder(nn.Module):
 
 
 class Concat(nn.Module):
-    """Node features and any number of positional encodings, side by side."""
+    """Concatenates node features and positional encodings."""
 
     def __init__(self, *parts: nn.Module) -> None:
         super().__init__()
@@ -111,7 +111,7 @@ class Concat(nn.Module):
 
 
 class RawColumns(nn.Module):
-    """The encoder of the data's own columns: categories or numbers of nodes or edges."""
+    """Encoder of the features of nodes or edges, categories or floats."""
 
     def __init__(
         self,
@@ -139,7 +139,7 @@ class RawColumns(nn.Module):
         return self.network(self.columns(graphs))
 
     def columns(self, graphs: Data) -> Float[Tensor, "rows columns"] | Int[Tensor, "rows columns"]:
-        """Return the columns, and the logarithm of the degree beside them if it is asked for."""
+        """Return the features, optionally with the logarithm of the degree."""
         if self.of == "edges":
             return graphs.edge_attr
         if not self.has_degree:
@@ -152,7 +152,7 @@ class RawColumns(nn.Module):
 
 
 class DummyEdges(nn.Module):
-    """One learned vector for every edge of a set without edge columns."""
+    """One learned vector for all edges, for data without edge features."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -163,7 +163,7 @@ class DummyEdges(nn.Module):
 
 
 class PreLayer(nn.Module):
-    """A dense layer before the graph layers: linear, BatchNorm, ReLU, rows to length 1."""
+    """A layer before the graph layers: linear, BatchNorm, ReLU, L2 normalisation."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
@@ -179,13 +179,13 @@ class CategoryEncoder(nn.Module):
 
     .. math:: y = \sum_c W_c[i_c]
 
-    The tables of all columns are rows of one matrix, and each is initialised as if it stood alone
-    (Xavier uniform). The sum is the product of that matrix with a row of zeros and ones, whose
-    gradient is a product too: the same bits on every run, which a lookup would not give.
+    The tables of all columns are rows of one matrix, each initialised by itself (Xavier uniform).
+    The sum is computed as a product with a multi-hot row, whose gradient is deterministic, unlike
+    that of a lookup.
 
     Args:
         vocabulary: Number of values of each column.
-        channels: Width of the vectors.
+        channels: Width of the embedding.
     """
 
     offsets: Int[Tensor, " columns"]
@@ -217,8 +217,8 @@ class NumberEncoder(nn.Module):
     Args:
         columns: Raw columns.
         channels: Width of the result.
-        scaling: Scales the columns first; `None` leaves them raw, as the published numbers do.
-        dropout: Rate on the scaled columns.
+        scaling: Scales the features first; None leaves them raw, as in the published models.
+        dropout: Dropout rate on the scaled features.
     """
 
     def __init__(
@@ -238,15 +238,15 @@ class NumberEncoder(nn.Module):
 
 
 LARGEST_INPUT = 10.0
-"""What inputs that are standardised by the training graphs are clamped at, in deviations."""
+"""Inputs standardised by the training graphs are clamped at so many standard deviations."""
 
 
 class Standardize(nn.Module):
-    """Subtract the mean, divide by the deviation; both travel with the weights as buffers.
+    """Subtract the mean and divide by the standard deviation; both are buffers.
 
     Args:
         statistics: Mean and deviation of each column.
-        largest: What the result is clamped at, on both sides of 0.
+        largest: The result is clamped to [-largest, largest].
     """
 
     mean: Float[Tensor, " columns"]
@@ -259,7 +259,7 @@ class Standardize(nn.Module):
         self.register_buffer("deviation", Tensor(statistics.deviation))
 
     def measure(self, numbers: Float[Tensor, "rows columns"]) -> None:
-        """Take mean and deviation of these rows; constant columns keep the deviation 1."""
+        """Measure mean and standard deviation of these rows; 1 for constant columns."""
         deviation, mean = torch.std_mean(numbers.double(), dim=0, correction=0)
         self.mean.copy_(mean)
         self.deviation.copy_(deviation.masked_fill(deviation <= 1e-6 * mean.abs(), 1.0))
@@ -272,7 +272,7 @@ class Standardize(nn.Module):
 class ScaleWords(nn.Module):
     """Divide each bag of words by its sum, and all by their root mean square in training.
 
-    Without the second step the entries are so small that the encoder's bias drowns them.
+    Without the second step the entries would be small compared with the bias of the encoder.
     """
 
     scale: Float[Tensor, ""]
@@ -282,7 +282,7 @@ class ScaleWords(nn.Module):
         self.register_buffer("scale", torch.ones(()))
 
     def measure(self, numbers: Float[Tensor, "rows columns"]) -> None:
-        """Take the root mean square of these rows."""
+        """Measure the root mean square of these rows."""
         scale = normalize(numbers, p=1.0, dim=1).double().square().mean().sqrt()
         self.scale.copy_(scale if scale > 0 else torch.ones(()))
 
@@ -294,7 +294,7 @@ class ScaleWords(nn.Module):
 def scaling_of(
     name: NormalizeInputsName, columns: int, known: Mapping[NormalizeInputsName, Statistics]
 ) -> Standardize | ScaleWords | None:
-    """Make what scales raw columns; what follows the training graphs has to measure them yet."""
+    """Make the scaling of features; `measure` of some has to be called on the training graphs."""
     if name == "train" or (name == "bag_of_words" and known is EDGE_STATISTICS):
         untold = Statistics((0.0,) * columns, (1.0,) * columns)
         return Standardize(untold, LARGEST_INPUT)
@@ -328,8 +328,8 @@ class RandomWalkEncoder(nn.Module):
 class LaplacianEncoder(nn.Module):
     """LapPE: a set network over the pairs (eigenvector entry, eigenvalue) of each node.
 
-    Eigenvectors have no sign of their own: in training, each frequency is given a random one,
-    shared by the whole batch. Frequencies that a small graph lacks are NaN and do not count.
+    Eigenvectors have no defined sign: in training, each is multiplied by a random one, shared by
+    the whole batch. Eigenvectors that a small graph lacks are NaN and do not count.
 
     Reads `laplacian_vectors` and `laplacian_values`. See https://arxiv.org/abs/2205.12454.
     """
@@ -360,7 +360,7 @@ class LaplacianEncoder(nn.Module):
 
 
 class DeepSet(nn.Module):
-    """The same small MLP on every frequency, then a sum."""
+    """The same small MLP on every pair, then a sum."""
 
     def __init__(self, config: LaplacianConfig) -> None:
         super().__init__()
@@ -398,14 +398,14 @@ FORMS = {"deepset": DeepSet, "transformer": SetTransformer}
 
 
 class GateEncoder(nn.Module):
-    """Equivariant-stable LapPE: positions that only modulate the gates of GatedGCN.
+    """Equivariant-stable LapPE: positional encodings that only modulate the gates of GatedGCN.
 
     No signs are flipped: the gates read distances between positions. Reads `laplacian_vectors`.
     See https://arxiv.org/abs/2203.00199.
 
     Args:
-        num_eigenvectors: Eigenvectors read.
-        channels: Width of the positions.
+        num_eigenvectors: Number of eigenvectors.
+        channels: Width of the encoding.
     """
 
     def __init__(self, num_eigenvectors: int, channels: int) -> None:

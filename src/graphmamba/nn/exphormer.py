@@ -21,17 +21,17 @@ from graphmamba.ops.edge_attention import AttentionGraph, attend, attention_grap
 
 @dataclass(frozen=True)
 class AttentionEdges:
-    """Who attends to whom; virtual nodes are numbered behind the real ones."""
+    """Edges of the attention; virtual nodes are numbered behind the real ones."""
 
     wires: AttentionGraph
-    """The rows of real edges come first, then those of the kinds."""
+    """Rows of the real edges first, then one per kind of the other edges."""
     features: Float[Tensor, "features channels"]
-    """Rows of the real edges, as encoded, the same for all layers; behind them learned rows, one
-    for each kind of the other edges."""
+    """Encoded embeddings of the real edges, the same for all layers, then a learned one per kind of
+    the other edges."""
 
 
 class ExphormerAttention(nn.Module):
-    r"""Attention along given edges, with a row for each edge in the score.
+    r"""Attention along given edges, with edge embeddings in the score.
 
     .. math::
         w_{ij} = \exp \mathrm{clamp}(\langle k_j \odot q_i / \sqrt{c}, e_{ij} \rangle, -5, 5), \quad
@@ -54,31 +54,31 @@ class ExphormerAttention(nn.Module):
     def forward(
         self, rows: Float[Tensor, "rows channels"], edges: AttentionEdges
     ) -> Float[Tensor, "rows channels"]:
-        """Return what each row takes from those it has an edge from; 0 if there is none."""
+        """Attend along the incoming edges; 0 for nodes without any."""
         return attend(self.nodes(rows), self.edges(edges.features), edges.wires, self.heads)
 
 
 class ExphormerStack(nn.Module):
     """All layers of an Exphormer, GatedGCN beside sparse attention; called as one layer.
 
-    They are kept together because they share what no other stack has: edges that are wired once,
-    and virtual nodes, whose rows go from attention to attention without residual or norm.
+    The layers share the edges of the attention, made once, and virtual nodes, whose embeddings pass
+    from attention to attention without residual or norm.
 
     Args:
         channels: Width of node and edge embeddings.
         layers: Number of layers.
         heads: Attention heads; must divide the channels.
         dropout: Rate of all dropouts.
-        has_expander: Whether the column `expander_index` is attended along. Its learned row exists
-            either way, as in the published parameter counts.
-        virtual_nodes: Nodes added to each graph, with edges to and from all others.
+        has_expander: Whether to attend along `expander_index`. Its learned embedding exists either
+            way, as in the published parameter counts.
+        virtual_nodes: Virtual nodes per graph, with edges to and from all its nodes.
         has_stable_gate: Whether GatedGCN reads the column `gate_encoding`.
         norm: Kind of the three norms of each layer.
         activation: Of the feed-forward networks and of GatedGCN.
     """
 
     backend: TritonBackend = "auto"
-    """What attends along edges; kernels of float32 and shorter, no others."""
+    """Backend of the attention; Triton kernels need float32 or shorter types."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class ExphormerStack(nn.Module):
         return x, e
 
     def _wire(self, e: Edges, topology: Topology) -> AttentionEdges:
-        """Join real edges, expander edges and those of the virtual nodes."""
+        """Concatenate real edges, expander edges and those of the virtual nodes."""
         index, kind = [topology.edge_index], []
         if self.has_expander:
             expanders = topology.columns.get("expander_index")

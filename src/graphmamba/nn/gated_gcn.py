@@ -1,4 +1,4 @@
-"""Message passing with a gate for every channel of every edge."""
+"""GatedGCN: message passing with a gate for every channel of every edge."""
 
 from typing import ClassVar, get_args
 
@@ -27,8 +27,8 @@ class GatedGCN(LocalModel):
         \hat x_i = A x_i + \frac{\sum_j \sigma(\hat e_{ij}) \odot B x_j}
                                 {\sum_j \sigma(\hat e_{ij}) + \epsilon}
 
-    over the edges j -> i; both sides then pass a BatchNorm, the activation, dropout and a residual.
-    Where sums are centred, the quotient times the number of edges takes the place of the quotient.
+    over the edges j -> i; nodes and edges then pass a BatchNorm, the activation, dropout and a
+    residual. With centred sums, the quotient is multiplied by the number of incoming edges.
 
     Args:
         channels: Width of node and edge embeddings.
@@ -36,7 +36,7 @@ class GatedGCN(LocalModel):
         activation: After the BatchNorms.
         has_stable_gate: Scale the gate of each edge by a learned function of the distance between
             its ends in the column `gate_encoding` (https://arxiv.org/abs/2203.00199).
-        is_centered: Whether what a node receives is a sum centred by degree (`center_sums`).
+        is_centered: Whether to aggregate by sums centred by degree (`center_sums`).
         backend: What runs the sums over the edges; `auto` is `triton` on a GPU and `cpu` elsewhere.
     """
 
@@ -104,10 +104,10 @@ class GatedGCN(LocalModel):
 
 
 class GatedGCNConv(nn.Module):
-    """`GatedGCN` by itself, for graphs of any origin.
+    """`GatedGCN` for your own PyG models.
 
-    Gates, messages and sums over the edges of a node are one kernel forward and two backward, which
-    keep no message and give the same bits whenever they run again.
+    Gates, messages and sums are one kernel forward and two backward, deterministic and without
+    storing messages.
 
     Args:
         channels: Width of node and edge embeddings.

@@ -1,4 +1,4 @@
-"""Layers: message passing beside a global model, with a feed-forward network or without."""
+"""Layers: message passing in parallel with a global model (`GPSLayer`, `ResidualLayer`)."""
 
 from typing import get_args
 
@@ -24,7 +24,7 @@ from graphmamba.ordering.policy import OrderPolicy
 
 
 class GPSLayer(nn.Module):
-    r"""Local and global exchange, both from the layer's input, added up.
+    r"""GPS layer: local and global model in parallel, summed, then an MLP.
 
     .. math::
         s = N_1(\mathrm{local}(x, e)) + N_2(x + \mathrm{global}(x)), \quad
@@ -36,11 +36,11 @@ class GPSLayer(nn.Module):
     Args:
         channels: Width of node and edge embeddings.
         local_model: Message passing, or None.
-        global_model: Global exchange, called `global_model(x, topology)`, or None.
+        global_model: Called `global_model(x, topology)`, or None.
         dropout: Rate after the global model, a local model without residual, and both linear maps.
         norm: Kind of all three norms.
         activation: Of the feed-forward network.
-        global_dropout: Rate after the global model, where it is another one.
+        global_dropout: Rate after the global model; None takes `dropout`.
         backend: `auto` and `triton` run GatedGCN beside Mamba as one operator on a GPU where
             `choose_operator.has_operator` says that it can, `reference` never does.
     """
@@ -203,17 +203,17 @@ class GraphMambaLayer(GPSLayer):
 
 
 GLOBAL_NORM_WEIGHT = 0.1
-"""What the weights of a global model's norm start with: a norm would scale the untrained model's
-output up to the size of the messages."""
+"""Initial weight of the norm after a global model: with 1, the output of the untrained model would
+be as large as the messages."""
 
 
 class ResidualLayer(nn.Module):
-    r"""One local model, a global model beside it or none, and what follows both.
+    r"""Plain layer: a local model, optionally with a global model in parallel, norm and activation.
 
     .. math::
         x' = x + \sigma(N_1(\mathrm{local}(x, e)) + N_2(\mathrm{global}(x)))
 
-    What the published stacks are made of (GatedGCN is a layer by itself):
+    Layers of the published models (GatedGCN is a layer by itself):
 
     ========== =============== ======================================================
     stack      local           this layer
@@ -231,11 +231,11 @@ class ResidualLayer(nn.Module):
         activation: After the norm.
         dropout: Rate after the activation.
         norm: Before the activation.
-        global_model: Global exchange, called `global_model(x, topology)`, or None.
+        global_model: Called `global_model(x, topology)`, or None.
         has_residual: Whether the input is added.
-        l2_normalize: Whether each row of the result is scaled to length 1.
-        has_zero_gate: Whether a weight for each channel, 0 at first, multiplies what the global
-            model adds (https://arxiv.org/abs/2003.04887).
+        l2_normalize: Whether to L2-normalise the result.
+        has_zero_gate: Whether the output of the global model is multiplied by a learned weight per
+            channel that starts at 0 (ReZero, https://arxiv.org/abs/2003.04887).
     """
 
     def __init__(
@@ -269,7 +269,7 @@ class ResidualLayer(nn.Module):
         e: Float[Tensor, "edges channels"] | None,
         topology: Topology,
     ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
-        """Return new node embeddings, and what the local model made of the edge embeddings."""
+        """Return new node embeddings, and the edge embeddings of the local model."""
         near, e = self.local_model(x, e, topology)
         rows = self.norm(near, topology)
         if self.global_model is not None and self.norm_global is not None:

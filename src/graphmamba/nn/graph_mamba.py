@@ -1,4 +1,4 @@
-"""Graph-Mamba: Mamba on packed sequences, the exchange among all nodes, a block for any model."""
+"""Graph-Mamba: `MambaBlock` on packed sequences, and the global models built on it."""
 
 import math
 from dataclasses import dataclass
@@ -23,12 +23,12 @@ from graphmamba.ordering.seed import DrawnSeed
 
 InputNorm = Literal["none", "layer"]
 DT_MIN, DT_MAX = 1e-3, 1e-1
-"""Step sizes at the start of training."""
+"""Range of initial step sizes."""
 
 
 @dataclass(frozen=True)
 class MambaConfig:
-    """Sizes and choices of a Mamba block; the defaults are those of every published number."""
+    """Options of a Mamba block; the defaults are those of the published models."""
 
     state: int = 16
     """State size per channel (d_state)."""
@@ -41,8 +41,8 @@ class MambaConfig:
     rank: int | None = None
     """Rank of the step-size projection (dt_rank); null for channels / 16, rounded up."""
     out_scale: float = 1.0
-    """Factor on the initial weights of the out-projection: below 1 the block starts as a small
-    addition to what stands beside it, at 0 as none."""
+    """Factor on the initial weights of the out-projection: below 1, the block starts as a small
+    addition to the rest of the layer; at 0, as none."""
     discretization: Discretization = "euler"
     """Discretisation of the input: `euler` as in the published code, `zoh` (zero-order hold) as in
     the paper."""
@@ -60,7 +60,7 @@ class MambaConfig:
 
 
 class SelectivePath(nn.Module):
-    """One way through the sequences: convolution and scan, without the projections around them.
+    """Convolution and scan in one direction, without the in- and out-projection.
 
     Args:
         channels: Width of the block, from which the default rank follows.
@@ -81,7 +81,7 @@ class SelectivePath(nn.Module):
 
     @torch.no_grad()
     def reset_scan_parameters(self) -> None:
-        """Start from Mamba's values: steps log-uniform in [0.001, 0.1], rates 1 to `state`."""
+        """Initialise as Mamba: step sizes log-uniform in [0.001, 0.1], A = -1, ..., -state."""
         bound = self.rank**-0.5
         self.dt_proj.weight.uniform_(-bound, bound)
         spread = math.log(DT_MAX) - math.log(DT_MIN)
@@ -167,8 +167,8 @@ class MambaBlock(SelectivePath):
 
         Args:
             x: One row per node.
-            cu_seqlens: Where the sequences begin and end, samples one behind the other.
-            order: Slot `sample * nodes + node` of each token; the nodes as they are if None.
+            cu_seqlens: Boundaries of the sequences, one sample after another.
+            order: Index `sample * nodes + node` of each token; None for the nodes as they are.
             samples: Node orders in `order`.
             check: Whether the values of `cu_seqlens` and `order` are checked, for which a GPU has
                 to be waited for; None as in `ops.causal_conv1d`.
@@ -185,7 +185,7 @@ class MambaBlock(SelectivePath):
 
 
 class GraphMambaGlobal(GlobalModel):
-    """Mamba over the nodes of each graph, sorted by importance.
+    """Mamba over the sorted nodes of each graph.
 
     https://arxiv.org/abs/2402.00789. All graphs, bins and samples go through one scan.
 
@@ -193,8 +193,8 @@ class GraphMambaGlobal(GlobalModel):
         channels: Width of the node embeddings.
         policy: How nodes are ordered.
         options: Sizes and choices of the Mamba block.
-        input_norm: `none`, as the published parameter counts prove, or the `layer` norm that the
-            paper's Algorithm 1 puts before the projections.
+        input_norm: `none`, as in the published models, or `layer`, the norm of the paper's
+            Algorithm 1.
         layer: Number of the layer in its stack, so that layers draw different node orders.
     """
 
@@ -225,24 +225,23 @@ class GraphMambaGlobal(GlobalModel):
         return self.mamba(self.norm(x), found.cu_seqlens, found.order, found.samples, check=False)
 
     def request(self) -> Request:
-        """Say which node order the next pass asks for."""
+        """Request of the node order for the next forward pass."""
         return self.policy, self.policy.samples(self.training), self.layer
 
 
 class GraphMambaBlock(nn.Module):
-    """Exchange among all nodes of a graph in linear time, for any model of PyTorch Geometric.
+    """Global model in linear time, as a module for your own PyG models.
 
-    Nodes are sorted by degree, ties at random, and run through a Mamba block; at evaluation five
-    such passes are averaged (https://arxiv.org/abs/2402.00789). There is no residual and no norm
-    after it: add those of your model.
+    Nodes are sorted by degree, ties at random, and pass a Mamba block; at evaluation five orders
+    are averaged (https://arxiv.org/abs/2402.00789). Residual and norm are left to your model.
 
     Args:
         channels: Width of the node embeddings.
         policy: How nodes are ordered.
         options: Sizes and choices of the Mamba block.
         input_norm: `none`, as in the published numbers, or `layer`, as in the paper's text.
-        seed: What the random node orders at evaluation are drawn from; itself drawn by torch's
-            generator, as all node orders in training are, if None.
+        seed: Random seed of node orders at evaluation; None draws it from torch's generator, as all
+            node orders in training.
 
     Example:
         >>> block = GraphMambaBlock(channels=8)
@@ -287,16 +286,16 @@ class GraphMambaBlock(nn.Module):
             batch: Graph of each node, ascending; one graph if None.
             num_graphs: Number of graphs, which must be given if the last ones have no nodes; read
                 from `batch`, at the cost of a wait for the GPU, if None.
-            graph_key: A number for each graph that its random draws depend on, such as its place
-                in the data set; all graphs draw alike if None.
+            graph_key: A number per graph that its random orders depend on, such as its index in the
+                data set; None for the same in all graphs.
             centrality: Eigenvector centrality, for policies that sort by it.
             random_walk: Return probabilities of random walks, for policies that sort by them.
             cluster: Cluster of each node within its graph, for policies that read it.
             laplacian_vectors: Eigenvectors of the Laplacian, for policies that sort by
                 low-frequency functions.
             laplacian_values: Their eigenvalues, given to each node.
-            check: Whether to look at the values of `batch` and `edge_index`; None looks at tensors
-                on the CPU only, since a look at the GPU has to wait for it.
+            check: Whether to check the values of `batch` and `edge_index`; None checks on the CPU
+                only, since reading them would wait for the GPU.
         """
         check_rows("x", x, ("nodes", self.channels))
         check_float_type("x", x, self.global_model.mamba.in_proj.weight)

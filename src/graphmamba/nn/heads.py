@@ -1,4 +1,4 @@
-"""From node embeddings to predictions: for whole graphs, for nodes, for pairs of nodes."""
+"""Prediction heads for graphs, nodes and links."""
 
 import math
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ POOLED: dict[Pooling, tuple[Reduction, ...]] = {
     "mean+max": ("mean", "max"),
     "mean+sum": ("mean", "sum"),
 }
-"""What is laid side by side."""
+"""Poolings that are concatenated."""
 Activation = Literal["relu", "gelu"]
 
 ACTIVATIONS: dict[Activation, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GELU}
@@ -37,7 +37,7 @@ ACTIVATIONS: dict[Activation, type[nn.Module]] = {"relu": nn.ReLU, "gelu": nn.GE
 
 @dataclass(frozen=True)
 class HeadConfig:
-    """The last layers of a model."""
+    """Options of the prediction head."""
 
     layers: int = 1
     """Linear layers, the output layer included."""
@@ -64,14 +64,14 @@ class HeadConfig:
 
 
 class UnitLength(nn.Module):
-    """Scale every row to length 1; rows of zeros stay."""
+    """L2 normalisation of each row; rows of zeros stay."""
 
     def forward(self, x: Float[Tensor, "rows channels"]) -> Float[Tensor, "rows channels"]:
         return normalize(x, dim=-1)
 
 
 class Mlp(nn.Sequential):
-    """Hidden layers of one width, then a linear one.
+    """MLP: hidden layers of one width, then a linear layer.
 
     Args:
         channels: Width of the hidden layers, and of the input unless `inputs` is given.
@@ -103,10 +103,10 @@ class Mlp(nn.Sequential):
 
 
 class GraphDescriptors(nn.Module):
-    """Predict each graph by its own numbers, standardised by the training graphs.
+    """Predict each graph from its descriptors, standardised by the training graphs.
 
     Args:
-        columns: Numbers of a graph.
+        columns: Number of descriptors of a graph.
         outputs: Width of the prediction.
     """
 
@@ -124,19 +124,19 @@ class GraphDescriptors(nn.Module):
 
 
 DESCRIBED, DESCRIBED_DROPOUT = 128, 0.3
-"""Width and dropout of the hidden layer on numbers of a graph."""
+"""Width and dropout of the hidden layer on descriptors."""
 
 
 class GraphHead(nn.Module):
     r"""Pool each graph, then predict.
 
-    Where graphs have numbers :math:`u` of their own, two predictions are averaged:
+    If graphs have descriptors :math:`u`, two predictions are averaged:
 
     .. math:: \hat y = \tfrac12 f(\mathrm{pool}(x)) + \tfrac12 g(u)
 
-    In training each graph is predicted by one of both, drawn by chance, so that each is learned by
-    itself, as the members of an ensemble are: together :math:`g` would leave nothing to learn for
-    the layers.
+    In training, each graph is predicted by one of the two, chosen at random, so that each is
+    trained by itself, like members of an ensemble. Trained together, :math:`g` would leave nothing
+    to learn for :math:`f`.
     """
 
     def __init__(
@@ -169,10 +169,10 @@ class GraphHead(nn.Module):
 
 
 class NodeHead(nn.Module):
-    """Predict for every node by itself.
+    """Predict every node.
 
-    Where pairs are scored the prediction is an embedding of each node, and not some pairs' scores,
-    because a ranking needs every pair of a graph, and `pair_scores` makes any of them.
+    For links the output is an embedding of each node, since ranking metrics need the scores of all
+    pairs; `pair_scores` computes them.
     """
 
     def __init__(self, channels: int, task: Task, config: HeadConfig) -> None:

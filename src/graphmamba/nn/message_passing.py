@@ -1,4 +1,4 @@
-"""Message passing beside GatedGCN: GCN, GCN+, GINE and GIN, GraphSAGE."""
+"""Message passing: GCN, GCN+ (`GCNE`), GINE and GIN, GraphSAGE; see also `gated_gcn`."""
 
 import torch
 from torch import nn
@@ -19,7 +19,7 @@ class GCN(LocalModel):
         x'_i = W \sum_{j \to i} \frac{x_j}{\sqrt{d_i d_j}} + \frac{W x_i}{d_i}
 
     with d the number of incoming edges plus one. Every node has exactly one edge to itself,
-    whatever self-loops the data has. Edge embeddings are passed on unread.
+    whatever self-loops the data has. Edge embeddings are returned unchanged.
 
     Args:
         channels: Width of the node embeddings.
@@ -44,12 +44,12 @@ class GCN(LocalModel):
 
 
 class GCNE(LocalModel):
-    r"""Sum over neighbours with a row for each edge, https://arxiv.org/abs/2502.09263.
+    r"""Sum over neighbours with edge embeddings, https://arxiv.org/abs/2502.09263.
 
     .. math::
         x'_i = b + \sum_{j \to i} \mathrm{ReLU}(W x_j + e_{ij})
 
-    Named a GCN there, but nothing is normalised, and a node does not hear itself.
+    Called GCN there, but without normalisation and without self-loops.
 
     Args:
         channels: Width of node and edge embeddings.
@@ -63,7 +63,7 @@ class GCNE(LocalModel):
         self.bias = nn.Parameter(torch.zeros(channels))
 
     def forward(self, x: Nodes, e: Edges | None, topology: Topology) -> tuple[Nodes, Edges | None]:
-        """Add up the neighbours; edge embeddings are passed on as they are."""
+        """Aggregate the neighbours; edge embeddings are returned unchanged."""
         e = required_edges(e, "GCNE")
         layout = topology.lay_out()
         received = sum_at_targets(relu(take_sources(self.linear(x), layout) + e), layout)
@@ -80,7 +80,7 @@ class GINE(LocalModel):
         channels: Width of node and edge embeddings.
         activation: Between the two layers.
         dropout: Rate after that activation.
-        reads_edges: False gives GIN, which sums the neighbours' rows as they are.
+        reads_edges: False for GIN, which sums node embeddings alone.
         is_centered: Whether the sum is centred by degree (`center_sums`).
     """
 
@@ -100,7 +100,7 @@ class GINE(LocalModel):
         self.second = nn.Linear(channels, channels)
 
     def forward(self, x: Nodes, e: Edges | None, topology: Topology) -> tuple[Nodes, Edges | None]:
-        """Add up the neighbours; edge embeddings are passed on as they are."""
+        """Aggregate the neighbours; edge embeddings are returned unchanged."""
         layout = topology.lay_out()
         message = take_sources(x, layout)
         if self.reads_edges:
@@ -118,9 +118,9 @@ class SAGE(LocalModel):
     .. math::
         x'_i = W_{self} x_i + W \frac{1}{d_i} \sum_{j \to i} x_j + b
 
-    with d the number of incoming edges; a node without any gets its own map alone. What a node is
-    and what its neighbours are stays apart, which is what graphs need where neighbours differ.
-    Edge embeddings are passed on unread.
+    with d the number of incoming edges; without any, the second term is 0. A node and its
+    neighbours have separate weights, which helps on heterophilous graphs. Edge embeddings are
+    returned unchanged.
 
     Args:
         channels: Width of the node embeddings.
@@ -139,15 +139,15 @@ class SAGE(LocalModel):
 
 
 def center_sums(sums: Nodes, topology: Topology) -> Nodes:
-    r"""Subtract from each sum over neighbours what the degree alone lets expect.
+    r"""Subtract from each sum over neighbours the value expected from the degree alone.
 
     .. math::
         a_i = \frac{1}{\sqrt{\bar d}} \Big(s_i - d_i \frac{\sum_k s_k}{\sum_k d_k}\Big)
 
     over the nodes k of the graph, with d the number of incoming edges and its mean over the graph
-    below the root. A mean over neighbours loses how many there are, and a plain sum tells mostly
-    that. In a stochastic block model the evidence for the block of a node is linear in sums over
-    its neighbours (https://arxiv.org/abs/1703.10146), and the degree says nothing of it.
+    under the root. A mean over neighbours loses their number, and a plain sum is dominated by it.
+    In a stochastic block model the evidence for the block of a node is linear in sums over its
+    neighbours (https://arxiv.org/abs/1703.10146), while the degree carries none.
 
     Args:
         sums: The sum over the incoming edges of each node.

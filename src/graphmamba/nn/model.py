@@ -1,4 +1,4 @@
-"""The whole model: encoder, layers, head; a batch of graphs in, predictions out."""
+"""The whole model: encoder, layers and head."""
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import replace
@@ -42,22 +42,22 @@ from graphmamba.ordering.permutation import NodeOrder, node_orders_of
 from graphmamba.ordering.seed import NoiseSeed
 
 ORDER_WALKS = 20
-"""Walks that an order by return probabilities sums up."""
+"""Walk length of the `random_walk` score."""
 
 
 class GraphMamba(nn.Module):
-    """Predict graphs, nodes or pairs of nodes: encoder, layers and head.
+    """Graph-Mamba: encoder, layers and head, for graphs, nodes or links.
 
-    https://arxiv.org/abs/2402.00789. The defaults are the paper's model; the baselines that it is
-    compared with are other values of `model`.
+    https://arxiv.org/abs/2402.00789. The defaults are the paper's model; its baselines are other
+    values of `model`.
 
     Args:
-        features: Columns of the data.
+        features: Features of the data.
         task: What is predicted.
-        model: Layers.
-        encoder: What comes before them.
-        head: What comes after them.
-        seed: What random node orders are drawn from.
+        model: Options of the layers.
+        encoder: Options of the encoder.
+        head: Options of the head.
+        seed: Random seed of node orders.
 
     Example:
         >>> task = Task("graph", outputs=2, loss="cross_entropy", metric="accuracy", classes=2)
@@ -114,9 +114,9 @@ class GraphMamba(nn.Module):
             graphs: A graph or a batch of graphs, with the columns `x`, `edge_index`, `edge_attr`
                 where the set has them, and those that
                 `data.transforms.precompute.add_columns` makes of `precompute`.
-            check: Whether to look at the values of `batch`, `edge_index`, of what points into them
-                (`ptr`, `source_order`, `source_ptr`, `target_ptr`) and of categories; None looks at
-                tensors on the CPU only, since a look at the GPU has to wait for it.
+            check: Whether to check the values of `batch`, `edge_index`, of their indices (`ptr`,
+                `source_order`, `source_ptr`, `target_ptr`) and of categories; None checks on the
+                CPU only, since reading them would wait for the GPU.
         """
         topology = topology_of(graphs)
         weight = next(self.parameters())
@@ -129,7 +129,7 @@ class GraphMamba(nn.Module):
         return self.head(x, topology.with_dropout_seed(self.backbone.dropout_seeds(topology)[-1]))
 
     def measure_inputs(self, store: GraphStore) -> None:
-        """Take what scales raw inputs from the training graphs, where the encoder asks for it."""
+        """Measure the input scaling on the training graphs, if the encoder needs it."""
         if self.has_measured_inputs:
             assert isinstance(self.backbone.encoder, GraphEncoder)
             self.backbone.encoder.measure_inputs(store.batch(store.split_ids("train")))
@@ -139,7 +139,7 @@ class GraphMamba(nn.Module):
 
 
 def columns_read(model: ModelConfig, encoder: EncoderConfig) -> Precompute:
-    """Pre-computed columns that such a model reads."""
+    """Precomputed columns that a model of this configuration reads."""
     laplacian, walks = encoder.laplacian, encoder.random_walk
     ordered_by = model.ordering.columns if model.global_model == "mamba" else {}
     is_sparse = model.global_model == "exphormer"
@@ -161,13 +161,12 @@ def columns_read(model: ModelConfig, encoder: EncoderConfig) -> Precompute:
 
 
 class ReverseEdges(nn.Module):
-    r"""Give each edge a twin in the other direction, marked by a learned row.
+    r"""Add the reverse of each edge, marked by a learned embedding.
 
     .. math:: e_{ji} = e_{ij} + r \quad\text{for each edge}\quad j \to i
 
     For directed graphs, on which messages otherwise flow one way only
-    (https://arxiv.org/abs/2305.10498); where edges lie in both directions already, each would be
-    there twice.
+    (https://arxiv.org/abs/2305.10498). In an undirected graph each edge would be there twice.
 
     Args:
         channels: Width of the edge embeddings.
@@ -194,14 +193,14 @@ class ReverseEdges(nn.Module):
 
 
 class VirtualNode(nn.Module):
-    r"""One row for each graph, carried from layer to layer (https://arxiv.org/abs/1704.01212).
+    r"""Virtual node, an embedding of each graph (https://arxiv.org/abs/1704.01212).
 
     .. math::
         v^{l+1} = W_2\,\mathrm{ReLU}\Big(\mathrm{LN}\big(W_1 (v^l + \sum_i x_i)\big)\Big), \quad
         x'_i = x_i + v^{l+1}
 
-    over the nodes of each graph, starting from zeros. LN is a LayerNorm: a BatchNorm would have few
-    rows to go by, one for each graph of a batch.
+    over the nodes of each graph, starting from zeros. LN is a LayerNorm, since a BatchNorm would
+    see only one row per graph.
 
     Args:
         channels: Width of the rows.
@@ -218,7 +217,7 @@ class VirtualNode(nn.Module):
         v: Float[Tensor, "graphs channels"] | None,
         topology: Topology,
     ) -> tuple[Nodes, Float[Tensor, "graphs channels"]]:
-        """Return new node embeddings and the row of each graph; `v` is None before the first."""
+        """Return new embeddings of nodes and virtual nodes; `v` is None before the first."""
         ptr, batch = topology.starts(), topology.batch
         total = sum_segments(x, batch, ptr)
         hidden = self.fc1(total if v is None else v + total)
@@ -230,13 +229,13 @@ class Backbone(nn.Module):
     """Encoder and layers.
 
     Args:
-        encoder: Called with the batch; returns `Encoded` rows of nodes and edges.
+        encoder: Called with the batch; returns `Encoded` embeddings.
         layers: Each is called `layer(x, e, topology) -> (x, e)`.
-        seed: What the random orders and dropouts of all layers are drawn from.
-        reverse_edges: What gives each edge a twin in the other direction, or None.
-        virtual_nodes: What follows each layer but the last, or nothing.
-        has_jumping_knowledge: Whether the mean of the rows after each layer is returned, and not
-            the last ones (https://arxiv.org/abs/1806.03536).
+        seed: Random seed of node orders and dropout in all layers.
+        reverse_edges: Module that adds the reverse of each edge, or None.
+        virtual_nodes: Modules after each layer except the last, or none.
+        has_jumping_knowledge: Whether to return the mean over all layers instead of the last one
+            (https://arxiv.org/abs/1806.03536).
     """
 
     def __init__(
@@ -290,14 +289,14 @@ class Backbone(nn.Module):
         return torch.stack(kept).mean(dim=0) if kept else x
 
     def dropout_seeds(self, topology: Topology) -> Sequence[Int[Tensor, ""] | None]:
-        """Return what the dropouts of each layer, and of a head, follow; None in evaluation."""
+        """Return the seeds of dropout in each layer and the head; None in evaluation."""
         parts = len(self.layers) + 1
         if not self.training or topology.seed is None:
             return [None] * parts
         return self.noise_seed.of_dropouts(topology.seed, parts)
 
     def _node_orders(self, topology: Topology) -> list[NodeOrder | None]:
-        """Order the nodes for all layers together; None for a layer that does not ask for one."""
+        """Order the nodes for all layers by one sort; None for layers without Mamba."""
         # A compiler fuses what the layers do by themselves, and cannot look into a table.
         if torch.compiler.is_compiling():
             return [None] * len(self.layers)
@@ -346,7 +345,7 @@ def build_layers(config: ModelConfig, has_stable_gate: bool = False) -> list[nn.
     """Make the layers, each called `layer(x, e, topology) -> (x, e)`.
 
     Args:
-        config: Which layers.
+        config: Options of the layers.
         has_stable_gate: Whether GatedGCN reads the column `gate_encoding`.
     """
     check_layers(config, has_stable_gate)
@@ -403,7 +402,7 @@ def _layer(config: ModelConfig, has_stable_gate: bool, number: int) -> nn.Module
 
 
 def check_layers(config: ModelConfig, has_stable_gate: bool) -> None:
-    """Reject parts that do not fit to one another."""
+    """Reject parts that do not fit together."""
     local_model, is_exphormer = config.local_model, config.global_model == "exphormer"
     has_extras = config.centered_sums or config.virtual_node or config.jumping_knowledge
     is_alone, is_plain = config.global_model == "none", config.layer == "residual"
@@ -433,11 +432,11 @@ def check_layers(config: ModelConfig, has_stable_gate: bool) -> None:
 
 
 READ_EDGES: frozenset[LocalModelName] = frozenset({"gatedgcn", "gcne", "gine"})
-"""Local models that need a row for each edge."""
+"""Local models that need edge embeddings."""
 
 
 def check_parts_fit(features: Features, model: ModelConfig, encoder: EncoderConfig) -> None:
-    """Reject statistics of other columns, and layers that would look for rows nobody makes."""
+    """Reject input statistics of other columns, and layers that read missing columns."""
     name, has_numbers = encoder.normalize_inputs, features.nodes == "numbers"
     if not encoder.has_edges and (model.local_model in READ_EDGES or encoder.reverse_edges):
         raise UserError(
@@ -480,7 +479,7 @@ LEFT_OVER = (
 def check_columns(
     graphs: Data, topology: Topology, features: Features, precompute: Precompute, weight: Tensor
 ) -> None:
-    """Reject columns that are missing, of another shape or type; looks at no value on the GPU.
+    """Reject columns that are missing or of another shape or type; reads no values.
 
     Args:
         graphs: The batch.
@@ -530,7 +529,7 @@ def check_columns(
 
 
 def check_values(graphs: Data, topology: Topology, features: Features) -> None:
-    """Reject edges between graphs, and numbers of graphs, nodes, atoms, ... that do not exist."""
+    """Reject edges between graphs, and indices out of range."""
     check_membership(topology.edge_index, topology.batch, topology.num_graphs)
     starts = replace(topology, ptr=None).starts()
     if topology.ptr is not None and bool((topology.ptr != starts).any()):
@@ -559,7 +558,7 @@ def check_values(graphs: Data, topology: Topology, features: Features) -> None:
 
 
 def _check_layout(topology: Topology) -> None:
-    """Reject an order of the edges, and pointers into it, that are of other edges."""
+    """Reject `source_order` and pointers that belong to other edges."""
     nodes, order = topology.batch.shape[0], topology.columns["source_order"]
     try:
         found = lay_out_edges(topology.edge_index, nodes, order, check=True)

@@ -1,4 +1,4 @@
-"""Normalisation and dropout that know padding, graphs and seeds."""
+"""Norms and dropout for packed and padded batches."""
 
 from typing import Literal, get_args
 
@@ -21,19 +21,19 @@ LayerNorm does and the tuned LRGB recipes mean by a layer norm."""
 
 
 class BatchNorm(nn.BatchNorm1d):
-    r"""BatchNorm over the rows of a batch, of which the last ones may be padding.
+    r"""BatchNorm over the rows of a batch, without those of a padding graph.
 
     .. math:: y = \frac{x - \mathrm{E}[x]}{\sqrt{\mathrm{Var}[x] + \epsilon}} \odot w + b
 
-    One row has no variance and no row has no mean: such batches are normalised with the running
-    statistics, which they leave as they are, where PyTorch would raise in training.
+    Batches of one row or none are normalised with the running statistics and do not update them,
+    where PyTorch would raise in training.
     """
 
     is_synced: bool = False
-    """Whether the batches of all processes are normalised together (`sync_norms`)."""
+    """Whether statistics are synchronised over processes (`sync_norms`)."""
 
     def forward(self, input: Rows, count: Int[Tensor, ""] | None = None) -> Rows:  # noqa: A002
-        """Normalise each channel over the first `count` rows, all if None; the others become 0."""
+        """Normalise over the first `count` rows, all if None; the others become 0."""
         return reference.batch_norm(
             *(input, self.weight, self.bias, self.running()),
             is_training=self.training,
@@ -43,7 +43,7 @@ class BatchNorm(nn.BatchNorm1d):
         )
 
     def running(self) -> Running:
-        """Return the statistics that evaluation normalises with."""
+        """Return the running statistics."""
         mean, variance, momentum = self.running_mean, self.running_var, self.momentum
         if mean is None or variance is None or momentum is None:
             raise UserError("a norm must have running statistics and a momentum, got None")
@@ -51,7 +51,7 @@ class BatchNorm(nn.BatchNorm1d):
 
 
 class NoNorm(nn.Module):
-    """In the place of a `BatchNorm`: the rows as they are."""
+    """Identity, in place of a `BatchNorm`."""
 
     def forward(
         self,
@@ -63,17 +63,17 @@ class NoNorm(nn.Module):
 
 
 def sync_norms(module: nn.Module) -> None:
-    """Let the norms of a model look at the batches of all processes together, on any device.
+    """Synchronise the BatchNorm statistics of a model over all processes, on any device.
 
-    Takes the place of `torch.nn.SyncBatchNorm.convert_sync_batchnorm`, whose norms know nothing
-    of padding, and want a GPU.
+    Replaces `torch.nn.SyncBatchNorm.convert_sync_batchnorm`, which does not support padding and
+    needs a GPU.
     """
     for norm in norms_of(module):
         norm.is_synced = True
 
 
 def norms_of(module: nn.Module) -> list[BatchNorm]:
-    """All batch norms inside of a module."""
+    """All BatchNorms of a module."""
     return [part for part in module.modules() if isinstance(part, BatchNorm)]
 
 
@@ -116,12 +116,12 @@ KINDS: dict[NormName, type[BatchNorm] | type[nn.LayerNorm] | type[GraphLayerNorm
 
 
 class NodeNorm(nn.Module):
-    """The normalisation of that name, called alike whether or not it looks at graphs.
+    """The norm of a given name, with one signature for all.
 
     Args:
-        name: Which one.
+        name: Kind of norm.
         channels: Width of the rows.
-        weight: What its weights start with.
+        weight: Initial weight.
     """
 
     def __init__(self, name: NormName, channels: int, weight: float = 1.0) -> None:
@@ -144,7 +144,7 @@ class NodeNorm(nn.Module):
 
 
 class Dropout(nn.Module):
-    r"""Dropout whose mask follows from a seed, the place in the model, the row and the channel.
+    r"""Dropout whose mask is a function of seed, module, row and channel.
 
     .. math:: y = x \odot m / (1 - p), \quad m \in \{0, 1\}, \quad P(m = 0) = p
 
@@ -153,7 +153,7 @@ class Dropout(nn.Module):
     """
 
     site: int = 0
-    """Tells apart the dropouts that share a seed (`number_dropouts`)."""
+    """Number of the module among those that share a seed (`number_dropouts`)."""
 
     def __init__(self, rate: float) -> None:
         super().__init__()
@@ -163,7 +163,7 @@ class Dropout(nn.Module):
     def forward(
         self, x: Float[Tensor, "rows channels"], seed: Int[Tensor, ""] | None = None
     ) -> Float[Tensor, "rows channels"]:
-        """Drop entries in training; without a seed, PyTorch's generator draws one."""
+        """Drop entries in training; without a seed, torch's generator draws one."""
         if not (self.training and self.rate):
             return x
         if seed is None:
@@ -172,7 +172,7 @@ class Dropout(nn.Module):
 
 
 def number_dropouts(module: nn.Module) -> None:
-    """Give the dropouts inside of a module, which share a seed, a number each."""
+    """Number the dropouts of a module, which share a seed."""
     parts = [part for part in module.modules() if isinstance(part, Dropout)]
     for number, part in enumerate(parts):
         part.site = number

@@ -13,7 +13,7 @@ from graphmamba.nn.base import GlobalModel, Nodes
 from graphmamba.nn.norm import Dropout
 
 EPSILON = 1e-4
-"""Added to each random feature, as published, so that no query finds nothing but zeros."""
+"""Added to each random feature, as published, so that no denominator is 0."""
 
 
 class Performer(GlobalModel):
@@ -23,8 +23,8 @@ class Performer(GlobalModel):
         \exp(q \cdot k) \approx \phi(q) \cdot \phi(k), \quad
         \phi(v) = m^{-1/2} \exp(P v - |v|^2 / 2)
 
-    https://arxiv.org/abs/2009.14794. Padding is left out of the sums, unlike in the published
-    code, whose keys of zeros weigh down the small graphs of a batch.
+    https://arxiv.org/abs/2009.14794. Padding is left out of the sums, unlike in the published code,
+    where it changes the output of small graphs.
 
     Args:
         channels: Width of the node embeddings.
@@ -88,14 +88,14 @@ class Performer(GlobalModel):
     ) -> tuple[
         Float[Tensor, "graphs heads longest features"], Float[Tensor, "graphs heads longest 1"]
     ]:
-        """Both terms of the exponent, for rows scaled as softmax attention scales them."""
+        """Exponent of the random features."""
         scaled = rows * rows.shape[-1] ** -0.25
         half_square = scaled.square().sum(dim=-1, keepdim=True) / 2
         return scaled @ self.projection.T.to(rows.dtype), half_square
 
 
 def orthogonal_features(features: int, width: int) -> Float[Tensor, "features width"]:
-    """Gaussian vectors, orthogonal in groups of `width`, each as long as if drawn by itself."""
+    """Gaussian vectors, orthogonal in groups of `width`."""
     q, r = torch.linalg.qr(torch.randn(-(-features // width), width, width))
     # The routine prefers some signs, which would bias the kernel; these undo its preference.
     directions = (q * r.diagonal(dim1=-2, dim2=-1).sign()[:, None, :]).flatten(0, 1)

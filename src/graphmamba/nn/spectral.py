@@ -1,4 +1,4 @@
-"""A learned filter on the spectrum of each graph's Laplacian, beside any layer."""
+"""Spectral filter: a learned filter on the Laplacian spectrum, beside any layer."""
 
 import math
 from collections.abc import Sequence
@@ -16,19 +16,19 @@ from graphmamba.nn.base import Edges, GlobalModel, Nodes
 from graphmamba.nn.norm import Dropout, number_dropouts
 
 FILTER_SHARE, GATE_SHARE = 0.2, 0.05
-"""Width of the bottlenecks of the filter and of the gate, over the channels."""
+"""Width of the bottlenecks of filter and gate, relative to the channels."""
 
 
 @dataclass(frozen=True)
 class SpectralConfig:
-    """What a spectral filter sees of a graph."""
+    """Options of the spectral filter."""
 
     num_eigenvectors: int = 64
     """Eigenvectors, from the smallest eigenvalue upwards."""
     cutoff: float = 1.0
-    """Eigenvalue of Deg - Adj from which on nothing passes."""
+    """Eigenvalue of Deg - Adj at which the filter falls to 0."""
     gaussians: int = 60
-    """Bumps along the eigenvalues that the filter is a function of."""
+    """Gaussian basis functions of the filter along the eigenvalues."""
 
     def __post_init__(self) -> None:
         check_types(self, "spectral.")
@@ -40,7 +40,7 @@ class SpectralConfig:
 
 @dataclass(frozen=True)
 class SpectralBasis:
-    """Eigenvectors of the graphs of a batch in padded blocks, found once for all layers."""
+    """Eigenvectors of the graphs of a batch in padded blocks, made once for all layers."""
 
     layout: DenseLayout
     vectors: Sequence[Float[Tensor, "_ _ eigenvectors"]]
@@ -52,7 +52,7 @@ class SpectralBasis:
 
     @classmethod
     def of(cls, topology: Topology, config: SpectralConfig) -> "SpectralBasis":
-        """Lay the spectra of a batch out, once for all layers."""
+        """Make the blocks of a batch, once for all layers."""
         return topology.cached((cls, config), lambda: cls._found(topology, config))
 
     @classmethod
@@ -96,7 +96,7 @@ class SpectralFilter(GlobalModel):
 
     Args:
         channels: Width of the node embeddings.
-        config: What it sees of the spectrum.
+        config: Options.
     """
 
     def __init__(self, channels: int, config: SpectralConfig | None = None) -> None:
@@ -126,14 +126,14 @@ class SpectralFilter(GlobalModel):
 
 
 class SpectralLayer(nn.Module):
-    r"""A layer and a spectral filter of the same input, added up.
+    r"""Sum of a layer and a spectral filter of the same input.
 
     .. math:: x' = \mathrm{layer}(x, e) + \mathrm{filter}(x)
 
     Args:
         layer: Called `layer(x, e, topology) -> (x, e)`.
         spectral_filter: The filter.
-        dropout: Rate on what the filter adds.
+        dropout: Rate on the output of the filter.
     """
 
     def __init__(

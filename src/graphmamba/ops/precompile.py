@@ -1,4 +1,4 @@
-"""Compiles Triton kernels side by side before they are needed, not one by one at first use."""
+"""Compiles Triton kernels in parallel before the first step, not one by one at first use."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from graphmamba.ops.registration import NAMESPACE
 
 Kernels = dict[tuple[str, str], Callable[[], object]]
-"""What compiles each variant of a kernel, by the kernel's name and the variant's key."""
+"""A function that compiles, per kernel name and key of the variant."""
 EMPTY = {
     torch.ops.aten.empty.memory_format,
     torch.ops.aten.empty_like.default,
@@ -22,7 +22,7 @@ EMPTY = {
 
 
 class _ZeroedMemory(TorchDispatchMode):
-    """Hands out zeros as new memory: valid indices, where a kernel that is not run would write."""
+    """Fills new tensors with zeros: valid indices, where a kernel that is not run would write."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
@@ -38,10 +38,10 @@ class _ZeroedMemory(TorchDispatchMode):
 
 @contextmanager
 def collected_kernels() -> Iterator[Kernels]:
-    """Collect the kernels that work on a GPU would launch; it runs without them, on zeros.
+    """Collect the Triton kernels that the code inside would launch, without running them.
 
-    Nothing is compiled and none is launched meanwhile, those that have been compiled neither.
-    Tensors that the work changes in place by PyTorch's own functions it may change.
+    Everything else runs, on tensors of zeros, and may change tensors in place. Nothing is compiled,
+    and kernels that have been compiled before are not launched either.
     """
     from triton import JITFunction, knobs
 
@@ -73,12 +73,12 @@ def collected_kernels() -> Iterator[Kernels]:
 def compile_kernels(
     kernels: Kernels, threads: int, on_done: Callable[[int, int], None] | None = None
 ) -> None:
-    """Compile kernels on several threads; Triton leaves Python's lock for most of the work.
+    """Compile kernels on several threads; Triton releases the GIL for most of the work.
 
     Args:
         kernels: What `collected_kernels` gave.
-        threads: Kernels at a time.
-        on_done: Called with how many are compiled, and of how many.
+        threads: Number of threads.
+        on_done: Called with the number of compiled kernels, and of all kernels.
     """
     device = torch.cuda.current_device()
 

@@ -1,4 +1,4 @@
-"""Scores of the nodes -> sequences: which node comes when, and where each sequence ends."""
+"""Node orders: from scores of the nodes to sequences (`order`, `cu_seqlens`)."""
 
 from graphmamba.ordering.permutation import NodeOrder, order_layers, order_nodes
 from graphmamba.ordering.policy import ABLATIONS, PUBLISHED, OrderPolicy

@@ -1,6 +1,6 @@
-"""The order of nodes: scores -> integers that sort alike on every device -> one sort of all graphs.
+"""Node orders: scores and noise as integer sort keys, the same on all devices, and one sort.
 
-The same sort serves all bins, samples and layers.
+One sort orders all graphs, bins, samples and layers.
 """
 
 from collections import defaultdict
@@ -20,27 +20,26 @@ from graphmamba.ordering.policy import OrderPolicy
 BIN_BITS = 32
 WORD_BITS = 63
 ALIGNED = 4
-"""Boundaries in 16 bytes."""
+"""Entries of `cu_seqlens` in 16 bytes."""
 MOST_TOKENS = 1 << 22
-"""Tokens of one sort, at most: beyond, it takes memory, and what it spares no longer counts."""
+"""Most tokens of one sort; beyond that, layers are sorted one by one to save memory."""
 CLUSTER_STREAM, SPECTRAL_STREAM = -2, -3
-"""Set the draws of clusters and of low-frequency functions apart from those of nodes."""
+"""Random streams of clusters and low-frequency functions, different from those of nodes."""
 NOISE_BITS = 28
 NORMAL_TERMS = 12
 FLOAT_BITS = 32
 MOST_DEGREES = 1 << 32
-"""Degrees that a program tells apart which is exported for any number of edges: with the noise, and
-up to seven samples, they fit into one word."""
+"""Bound on degrees in an exported program, in which the number of edges is unknown: degree, noise
+and up to seven samples fit into one 64-bit word."""
 FLATTEST = 1e-8
-"""Eigenvalues below it count as 0. Theirs are functions that are constant on each part of a graph,
-with coefficients so large that parts without an edge between them nearly always follow one
-another."""
+"""Eigenvalues below it count as 0. Their eigenvectors are constant on each connected component, and
+get coefficients so large that components nearly always follow one another."""
 TIE_BITS = {"spectral": 20}
-"""Bits that shuffle tied nodes, fewer where ties are rare: so all keys fit into one word."""
+"""Random bits that break ties; fewer where ties are rare, so that all keys fit into one word."""
 SortKey = tuple[Int[Tensor, "lines nodes"], int]
-"""Values and their number: all lie in range(number). A line is a sample of a layer."""
+"""Sort keys, and their exclusive bound. A line is one sample of one layer."""
 NodeKey = tuple[Int[Tensor, " nodes"], int]
-"""The same for all lines."""
+"""Sort keys shared by all lines, and their bound."""
 
 
 @dataclass(frozen=True)
@@ -48,25 +47,25 @@ class NodeOrder:
     """Sequences laid end to end: sequence `i` is tokens `cu_seqlens[i]` to `cu_seqlens[i + 1]`."""
 
     order: Int[Tensor, " tokens"] | None
-    """Slot of each token, `sample * nodes + node`; none if every token is its own slot."""
+    """Index `sample * nodes + node` of each token; None for the nodes as they are."""
     cu_seqlens: Int32[Tensor, " boundaries"]
-    """Where the sequences (sample, graph, bin), in this order, begin and end."""
+    """Boundaries of the sequences, by sample, graph and bin."""
     samples: int
-    """Node orders of the whole batch, one behind the other."""
+    """Number of samples: orders of the whole batch, one after another."""
 
 
 Request = tuple[OrderPolicy, int, int]
-"""Policy, samples and layer."""
+"""Policy, number of samples, and number of the layer."""
 
 
 def order_nodes(
     policy: OrderPolicy, topology: Topology, *, samples: int = 1, layer: int = 0
 ) -> NodeOrder:
-    """Order every graph's nodes `samples` times.
+    """Order the nodes of every graph `samples` times.
 
-    The draws depend on the seed, the layer, the sample, the graph's key and the node's place in
-    its graph, on nothing else: neither the device nor the other graphs of the batch matter. No
-    shape depends on the data, and nothing is read back from the device.
+    Random numbers depend only on the seed, the layer, the sample, the key of the graph and the
+    index of the node in its graph: not on the device or the other graphs of the batch. No shape
+    depends on the data, and nothing waits for the device.
     """
     return order_layers(policy, topology, samples=samples, layers=range(layer, layer + 1))[0]
 
@@ -74,7 +73,7 @@ def order_nodes(
 def order_layers(
     policy: OrderPolicy, topology: Topology, *, samples: int = 1, layers: range
 ) -> list[NodeOrder]:
-    """Order for several layers by one sort; each gets what `order_nodes` would give it."""
+    """Order the nodes for several layers by one sort, with the results of `order_nodes`."""
     check_given(policy, topology.columns)
     if topology.seed is None and policy.is_random:
         raise UserError("topology.seed must be given for a random order, got None")
@@ -102,7 +101,7 @@ def order_layers(
 
 
 def node_orders_of(requests: Iterable[Request], topology: Topology) -> dict[Request, NodeOrder]:
-    """Make the node orders that layers will ask for."""
+    """Make the node orders that the layers request."""
     layers: dict[tuple[OrderPolicy, int], set[int]] = defaultdict(set)
     for policy, samples, layer in requests:
         layers[policy, samples].add(layer)
@@ -121,14 +120,14 @@ def node_orders_of(requests: Iterable[Request], topology: Topology) -> dict[Requ
 def check_given(
     policy: OrderPolicy, columns: Mapping[str, Tensor], prefix: str = "topology."
 ) -> None:
-    """Reject a batch that lacks what the policy reads; a message has `prefix` before the name."""
+    """Reject a batch without the columns that the policy reads; `prefix` is for messages."""
     for name, reader in policy.columns.items():
         if columns.get(name) is None:
             raise UserError(f"{prefix}{name} must be given for {reader}, got None")
 
 
 def _keys(policy: OrderPolicy, topology: Topology, samples: int, layers: range) -> list[SortKey]:
-    """What tokens are sorted by, lines (layer, sample) being rows; the group comes first."""
+    """Sort keys of the tokens, one row per line (layer, sample); the group comes first."""
     device, lines = topology.batch.device, len(layers) * samples
     # One stream of random bits for each layer and sample of each graph, one draw for each node.
     zeros = torch.zeros(topology.num_graphs + 1, dtype=torch.int64, device=device)
@@ -165,7 +164,7 @@ def _keys(policy: OrderPolicy, topology: Topology, samples: int, layers: range) 
 def _cluster_keys(
     policy: OrderPolicy, topology: Topology, streams: Int[Tensor, "lines graphs"]
 ) -> list[SortKey]:
-    """Keys that keep clusters together; where there is noise, in a random order of clusters."""
+    """Sort keys that keep communities together, in random order if there is noise."""
     cluster = topology.columns["cluster"]
     if cluster.is_floating_point():
         raise UserError(f"topology.cluster must hold integers, got {cluster.dtype}")
@@ -181,9 +180,9 @@ def _cluster_keys(
 
 
 def _join(keys: Sequence[SortKey]) -> list[SortKey]:
-    """Write keys, the most significant first, as digits of one 64-bit number as long as they fit.
+    """Pack keys, the most significant first, into 64-bit words as far as they fit.
 
-    What does not fit, or may not where a model is exported, begins a further number.
+    A key that does not fit, or may not in an exported program, starts another word.
     """
     words: list[SortKey] = []
     for values, number in keys:
@@ -198,7 +197,7 @@ def _join(keys: Sequence[SortKey]) -> list[SortKey]:
 def _words_by_kernel(
     policy: OrderPolicy, topology: Topology, samples: int, layers: range
 ) -> list[SortKey] | None:
-    """Return what `_join` makes of `_keys`, by one kernel; None where that cannot be."""
+    """`_join(_keys(...))` by one Triton kernel; None if it does not apply."""
     is_plain = policy.clusters == "none" and policy.score != "spectral" and not policy.is_blurred
     if not is_plain or not uses_triton("auto", topology.batch.device):
         return None
@@ -216,9 +215,9 @@ def _words_by_kernel(
 def _sort(
     words: Sequence[SortKey], topology: Topology, tokens: int
 ) -> tuple[Int[Tensor, " all_tokens"], Int[Tensor, " all_tokens"]]:
-    """Stable order by several keys, the first the most significant, and that one sorted.
+    """Stable sort by several words, the first one most significant; also returns that one sorted.
 
-    Slots are counted in layers of `tokens` tokens.
+    Indices count within each layer of `tokens` tokens.
     """
     values, _ = words[-1]
     if len(words) == 1 and uses_triton("auto", values.device):
@@ -238,7 +237,7 @@ def _sort(
 def _find_groups(
     word: Int[Tensor, " all_tokens"], groups: int, rest: int, tokens: int, layers: int
 ) -> list[Int32[Tensor, " boundaries"]]:
-    """Boundaries of the groups of each layer, from the sorted words."""
+    """Boundaries of the sequences of each layer, from the sorted words."""
     own = groups // layers
     # Rows of a multiple of 16 bytes: kernels need not be compiled for others too.
     width = own + 1 if layers == 1 else (own // ALIGNED + 1) * ALIGNED
@@ -255,7 +254,7 @@ def _find_groups(
 
 
 def out_degree(topology: Topology) -> Int[Tensor, " nodes"]:
-    """Edges that leave each node, self-loops and repeated edges counted."""
+    """Out-degree of each node, with self-loops and repeated edges."""
     if topology.edge_layout is not None:
         return topology.edge_layout.source_ptr.diff()
     source = topology.edge_index[0]
@@ -264,7 +263,7 @@ def out_degree(topology: Topology) -> Int[Tensor, " nodes"]:
 
 
 def node_key(policy: OrderPolicy, topology: Topology) -> NodeKey:
-    """Sort key for the score of `policy` as it is, without noise."""
+    """Sort key of the score, without noise."""
     if policy.score == "degree":
         # No float holds degree and noise exactly: they stay two keys.
         degree, number = out_degree(topology), topology.edge_index.shape[1] + 1
@@ -280,13 +279,13 @@ def score_key(
     bits: Int[Tensor, "lines nodes"],
     streams: Int[Tensor, "lines graphs"],
 ) -> SortKey:
-    """Sort key for the score of `policy`, without those that break its ties.
+    """Sort key of the score, with `uniform` or `normal` noise but without tie-breaking.
 
     Args:
-        policy: The rule, with a score.
+        policy: A policy with a score.
         topology: The batch.
         bits: Random bits of each node in each line.
-        streams: What random bits of each graph are drawn from.
+        streams: Random stream of each graph.
     """
     if policy.score == "spectral":
         field = _low_frequency(policy.num_eigenvectors, topology, streams)
@@ -316,12 +315,12 @@ def _score(policy: OrderPolicy, topology: Topology) -> Float64[Tensor, " nodes"]
 def _low_frequency(
     num_eigenvectors: int, topology: Topology, streams: Int[Tensor, "lines graphs"]
 ) -> Float64[Tensor, "lines nodes"]:
-    """A random function on each graph, drawn again for each line.
+    """Random low-frequency function on each graph, new for each line.
 
-    It is a Gaussian free field, the part of it that the lowest eigenvectors of the Laplacian
-    span: normal coefficients over the root of the eigenvalue. Its law is the same whatever signs
-    they have, and whatever basis where an eigenvalue repeats, unless only some of its
-    eigenvectors are among the few.
+    A Gaussian free field restricted to the lowest Laplacian eigenvectors: normal coefficients
+    divided by the root of the eigenvalue. Its distribution does not depend on the signs of
+    eigenvectors, nor on the basis of a repeated eigenvalue, unless only some of its eigenvectors
+    are used.
     """
     vectors = topology.columns["laplacian_vectors"][:, :num_eigenvectors]
     values = topology.columns["laplacian_values"][:, :num_eigenvectors]
@@ -342,10 +341,10 @@ def _low_frequency(
 def _deviation(
     policy: OrderPolicy, topology: Topology, score: Float64[Tensor, " nodes"]
 ) -> Float64[Tensor, " nodes"]:
-    """Standard deviation of the score over its graph or the batch, given to each node.
+    """Standard deviation of the score over its graph or the batch, for each node.
 
-    Sums are taken over integers, which, unlike floats, add up to the same number in any order.
-    Nodes of a padding graph do not count.
+    Sums are over integers, which do not depend on the order of summation. Nodes of a padding graph
+    do not count.
     """
     resolution = 1 if policy.score == "degree" else 1 << 16
     whole = (score * resolution).round().long()
@@ -364,14 +363,14 @@ def _deviation(
 
 
 def _normal(bits: Int[Tensor, "*shape"]) -> Float64[Tensor, "*shape"]:
-    """Twelve uniform numbers less six: normal enough, and without logarithms that round apart."""
+    """Nearly normal numbers: twelve uniform ones minus six, the same bits on every device."""
     terms = torch.arange(NORMAL_TERMS, device=bits.device)
     whole, _ = noise_key(draw_bits(bits.reshape(-1, 1), terms))
     return whole.sum(dim=1).view_as(bits).double() / (1 << NOISE_BITS) - NORMAL_TERMS / 2
 
 
 def noise_key(bits: Int[Tensor, "*shape"], count: int = NOISE_BITS) -> SortKey:
-    """Sort key that shuffles what all keys before it leave tied."""
+    """Random sort key that breaks ties of the keys before it."""
     return take_bits(bits, 64 - count, count), 1 << count
 
 
@@ -384,9 +383,9 @@ def _as_sortable(score: Float32[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
 
 
 def is_sure(fact: bool) -> bool:
-    """Tell whether a fact about sizes holds; in an export, whether it does for all of them.
+    """Whether a condition on sizes holds; in `torch.export`, whether it holds for all sizes.
 
-    To ask for more would limit the exported program to sizes that are like those of its example.
+    Testing it otherwise would limit the exported program to sizes like those of its example.
     """
     if not torch.compiler.is_exporting():
         return fact

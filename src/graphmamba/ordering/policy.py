@@ -1,4 +1,4 @@
-"""The rule by which the nodes of a graph are ordered, as data."""
+"""`OrderPolicy`: how the nodes of a graph are ordered."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -14,22 +14,22 @@ BinAssignment = Literal["random", "modulo"]
 Direction = Literal["forward", "reverse", "bidirectional"]
 
 MOST_BINS = 1 << 16
-"""Each graph has so many sequences, most of them empty where it has fewer nodes."""
+"""Most bins: each graph has so many sequences, even if it has fewer nodes."""
 COLUMNS_OF: dict[ScoreName, tuple[str, ...]] = {
     "eigenvector": ("centrality",),
     "random_walk": ("random_walk",),
     "spectral": ("laplacian_vectors", "laplacian_values"),
 }
-"""What a score is read from, beside the edges."""
+"""Columns that a score reads, beside the edges."""
 
 
 @dataclass(frozen=True)
 class OrderPolicy:
-    """One node order rule for the nodes of every graph in a batch.
+    """How the nodes of every graph are sorted into sequences.
 
-    Nodes are sorted by score, low ones first, so that important nodes come last and see the most
-    context; what the score leaves open is decided by fresh random numbers in every layer, forward
-    pass and sample. At evaluation the outputs over several node orders are averaged.
+    Nodes are sorted by score, ascending, so that important nodes come last and see the most
+    context. Ties are broken by new random numbers in every layer, forward pass and sample. At
+    evaluation outputs are averaged over several orders.
     """
 
     score: ScoreName = "degree"
@@ -85,7 +85,7 @@ class OrderPolicy:
 
     @property
     def columns(self) -> dict[str, str]:
-        """Pre-computed columns of the nodes that the rule reads, and which part of it does."""
+        """Precomputed columns that the policy reads, and the option that needs each."""
         read = dict.fromkeys(COLUMNS_OF.get(self.score, ()), f"score={self.score!r}")
         if self.clusters != "none":
             read["cluster"] = f"clusters={self.clusters!r}"
@@ -103,7 +103,7 @@ class OrderPolicy:
         return unsorted and self.noise == "none" and self.bins == 1
 
     def samples(self, is_training: bool) -> int:
-        """Node orders to average over; one is enough where all are alike."""
+        """Node orders to average over; 1 if orders are not random."""
         if not self.is_random:
             return 1
         return self.train_samples if is_training else self.eval_samples
@@ -116,7 +116,7 @@ ABLATIONS = {
     "eigenvector": OrderPolicy(score="eigenvector", noise="uniform", noise_scope="batch"),
     "degree": OrderPolicy(),
 }
-"""The five rows of the paper's ablation table; each takes its bins with `dataclasses.replace`."""
+"""The five rows of the paper's ablation table; set `bins` with `dataclasses.replace`."""
 
 PUBLISHED = {
     "Mamba": OrderPolicy(score="none", noise="none"),
@@ -141,7 +141,7 @@ PUBLISHED = {
     "Mamba_Cluster_Bucket": OrderPolicy(clusters="tie_breaking", bins=3, bin_assignment="modulo"),
     "Mamba_RWSE": OrderPolicy(score="random_walk", noise="normal", noise_scope="batch"),
 }
-"""The variants of the published code by their names there, with its constant of three bins.
+"""The variants of the published code by their names there, with its three bins.
 
-`Mamba_Augment` is missing: it is no order, since it visits nodes more than once.
+`Mamba_Augment` is missing: it visits nodes more than once.
 """

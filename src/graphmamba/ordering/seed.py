@@ -1,4 +1,4 @@
-"""The seed of each forward pass, kept where checkpoints, CUDA graphs and DDP can see it."""
+"""Random seeds of forward passes, as buffers that work with checkpoints, CUDA graphs and DDP."""
 
 import torch
 from jaxtyping import Int
@@ -12,21 +12,21 @@ LIMIT = 1 << 63
 
 
 class NoiseSeed(nn.Module):
-    """A fresh seed for every forward pass in training, always the same one at evaluation.
+    """A new seed for every forward pass in training, a fixed one at evaluation.
 
-    Both numbers are buffers: a resumed run goes on where it stopped, a captured CUDA graph counts
-    on at every replay, and DDP keeps the ranks alike. That is right for node orders, which follow
-    the `graph_key` as well; dropouts follow the place of a row in its batch, and need a seed of
-    their own in each process.
+    Seed and counter are buffers: a resumed run continues the stream, a captured CUDA graph counts
+    at every replay, and DDP keeps them equal on all ranks. Node orders also depend on the
+    `graph_key`. Dropout depends on the position of a row in its batch, and needs another seed in
+    each process.
 
     Args:
-        seed: What sets the draws of one run apart from another's.
+        seed: Random seed of the run.
     """
 
     seed: Tensor
     passes: Tensor
     process: int = 0
-    """Which of the processes this is; no buffer, since these become alike."""
+    """Rank of this process; not a buffer, since buffers are broadcast."""
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
@@ -34,7 +34,7 @@ class NoiseSeed(nn.Module):
         self.register_buffer("passes", torch.tensor(0, dtype=torch.int64))
 
     def forward(self) -> Int[Tensor, ""]:
-        """Return the seed of this pass; in training it is used up."""
+        """Return the seed of this pass; in training, advance the counter."""
         if not self.training:
             return self.seed
         # A backward pass calls a model only to make activations again; no public name tells it.
@@ -47,7 +47,7 @@ class NoiseSeed(nn.Module):
         return draw_bits(self.seed, self.passes)
 
     def of_dropouts(self, seed: Int[Tensor, ""], count: int) -> list[Int[Tensor, ""]]:
-        """Return seeds for the dropouts of so many parts of the model, from the seed of a pass."""
+        """Return seeds for the dropout of several parts of the model, from the seed of a pass."""
         # the other way round, or they would follow the bits that some order is drawn from
         own = draw_bits(~seed, self.process)
         # Each a tensor of its own: torch.compile looks at the whole that a view is taken of.
@@ -55,13 +55,13 @@ class NoiseSeed(nn.Module):
 
 
 class DrawnSeed(nn.Module):
-    """A seed for every forward pass in training by torch's generator, one of its own at evaluation.
+    """A seed from torch's generator for every forward pass in training, a fixed one at evaluation.
 
-    As dropout has it: `torch.manual_seed` governs what is drawn, no two modules draw alike, and
-    activation checkpointing, which puts generators back, draws the same a second time.
+    As with `torch.nn.Dropout`, `torch.manual_seed` determines it, and activation checkpointing,
+    which restores the generator, gets the same seed again.
 
     Args:
-        seed: That of evaluation, a buffer; drawn as well if None.
+        seed: Seed at evaluation, a buffer; random if None.
     """
 
     seed: Tensor

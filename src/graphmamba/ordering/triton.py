@@ -1,6 +1,6 @@
-"""The order of tokens on a GPU in two launches: what they are sorted by, then a rank, not a sort.
+"""Node orders on a GPU in two launches: pack the sort keys, then rank by comparing all pairs.
 
-Graphs are small, and a sort takes twenty launches.
+Graphs are small, and a sort would take twenty launches.
 """
 
 import torch
@@ -17,18 +17,18 @@ ROWS, TILE = 32, 64
 WORD_BLOCK, BOUNDARY_BLOCK = 256, 128
 WARPS = 4
 MOST_PAIRS = 1 << 26
-"""Pairs of nodes that may be compared: more, of graphs of even size, take as long as a sort."""
+"""Most pairs of nodes to compare; beyond that, sorting is faster."""
 
 
 def join_words(
     policy: OrderPolicy, topology: Topology, score: NodeKey | None, samples: int, layers: range
 ) -> Int[Tensor, "lines nodes"]:
-    """Write group, score and noise of each token as one number, into which they must fit.
+    """Pack group, score and noise of each token into one word, into which they must fit.
 
     Args:
-        policy: One that adds no noise to scores and reads no clusters.
+        policy: A policy without noise on scores and without clusters.
         topology: The graphs.
-        score: What `permutation.node_key` says of them; None if the policy has no score.
+        score: The key of `permutation.node_key`; None if the policy has no score.
         samples: Lines of a layer.
         layers: Numbers of the layers.
     """
@@ -54,7 +54,7 @@ def join_words(
 
 
 def is_ranked(lines: int, topology: Topology) -> bool:
-    """Whether comparing all nodes of a graph is worth it; the sizes of the graphs are not known."""
+    """Whether to rank by comparing all pairs; decided without the sizes of the graphs."""
     nodes = topology.batch.shape[0]
     return lines * nodes * nodes // max(topology.num_graphs, 1) <= MOST_PAIRS
 
@@ -62,10 +62,10 @@ def is_ranked(lines: int, topology: Topology) -> bool:
 def rank_words(
     words: Int[Tensor, "lines nodes"], topology: Topology, tokens: int
 ) -> tuple[Int[Tensor, " all_tokens"], Int[Tensor, " all_tokens"]]:
-    """Slot of each token in its layer of `tokens` tokens, and the words in order.
+    """Index of each token in its layer of `tokens` tokens, and the sorted words.
 
     Args:
-        words: What is sorted by; the line, then the graph must be its first digits.
+        words: Packed sort keys; line and graph must be the most significant.
         topology: The graphs.
         tokens: Tokens of a layer.
     """
@@ -88,10 +88,10 @@ def rank_words(
 def find_boundaries(
     ascending: Int[Tensor, " all_tokens"], groups: int, rest: int, layers: int, width: int
 ) -> Int32[Tensor, "layers width"]:
-    """First token of each group, counted in its layer; what is left of a row is its end.
+    """First token of each group in its layer; the rest of a row is filled with its end.
 
     Args:
-        ascending: Words in order, their first digit the group.
+        ascending: Sorted words, whose most significant key is the group.
         groups: Groups of all layers.
         rest: Words of a group.
         layers: How many layers there are.

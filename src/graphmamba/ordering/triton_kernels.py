@@ -8,7 +8,7 @@ import triton.language as tl
 from graphmamba.ops.random_kernels import draw
 
 BIN_BITS, NOISE_BITS = tl.constexpr(32), tl.constexpr(28)
-"""As in `permutation` and `scores`; a test compares them."""
+"""As in `permutation`; a test compares them."""
 BEYOND = tl.constexpr((1 << 63) - 1)
 """More than any word."""
 

@@ -1,1 +1,1 @@
-"""An experiment -> checkpoint and results."""
+"""Training: an experiment in, checkpoints and results out."""

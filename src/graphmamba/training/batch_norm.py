@@ -1,4 +1,4 @@
-"""Statistics of norms that are recomputed before a model is scored."""
+"""BatchNorm statistics recomputed before each evaluation (`train.recalibrate_batch_norm`)."""
 
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -19,23 +19,22 @@ from graphmamba.training.experiment import Experiment, Precision
 
 
 class BatchNormRecalibration:
-    """Gives all norms of a model the mean of the statistics of some batches of training graphs.
+    """Sets the statistics of all BatchNorms to their mean over some training batches.
 
-    Running statistics follow the batches of the last few steps, made by weights that change from
-    step to step. Where few batches have rows that are far larger than those of the others, as
-    Mamba makes them of raw coordinates, they follow these, and scores swing from epoch to epoch.
+    Running statistics follow the last few batches, whose weights change from step to step. If some
+    batches have far larger embeddings than others, as with unnormalised inputs, scores fluctuate
+    from epoch to epoch.
 
-    The batches are the same at each call, and seen as in training, dropout included. A channel
-    whose statistics are not finite in a batch is left out there; one that never has any keeps what
-    it had. Counters and generators are put back, so that training goes on as if nothing had
-    happened.
+    The batches are the same at each call and run in training mode, with dropout. Channels whose
+    statistics are not finite in a batch skip that batch; if they never are, the old statistics
+    stay. Counters and random generators are restored, so training is not affected.
 
     Args:
         model: On the store's device.
         store: Graphs with the columns that the model reads.
-        experiment: The size of a batch and how many are seen, at least one.
-        seed: What the batches are drawn by.
-        precision: `bf16-mixed` computes in bfloat16 what bears it.
+        experiment: Batch size and number of batches, at least one.
+        seed: Random seed of the batches.
+        precision: `bf16-mixed` for autocast to bfloat16.
         is_captured: Whether batches run as CUDA graphs.
     """
 
@@ -62,7 +61,7 @@ class BatchNormRecalibration:
 
     @torch.no_grad()
     def take(self) -> None:
-        """Look at all batches, and leave the statistics in the norms."""
+        """Run all batches and set the statistics."""
         counters = [each.clone() for each in self._counters]
         for each in self._taken:
             each.begin()
@@ -77,7 +76,7 @@ class BatchNormRecalibration:
         torch._foreach_copy_(self._counters, counters)
 
     def try_all(self) -> None:
-        """Go through the captured batches once for each size; statistics are lost."""
+        """Run once per captured batch size, for `collected_kernels`; the statistics are lost."""
         if self._captured:
             with self._seen_as_in_training():
                 self._captured.try_all()
@@ -105,7 +104,7 @@ class BatchNormRecalibration:
 
     @contextmanager
     def _seen_as_in_training(self) -> Iterator[None]:
-        """Let norms take the statistics of each batch as they are, for the time."""
+        """Training mode with momentum 1: running statistics are those of the last batch."""
         was_training, device = self._model.training, self._store.device
         momenta = [norm.momentum for norm in self._norms]
         self._model.train()
@@ -121,11 +120,11 @@ class BatchNormRecalibration:
 
 
 class _Taken:
-    """What some batches leave in one norm, added up channel by channel.
+    """Sum of the batch statistics of one norm, per channel.
 
-    A norm leaves a channel alone where the batch's statistics are not finite. To tell, its variance
-    is marked before each batch: moved by so little that it would still do for a batch of one row,
-    which is normalised with it, but to where no variance is found by chance.
+    A norm does not update a channel whose batch statistics are not finite. To detect this, its
+    variance is changed slightly before each batch: too little to matter for a batch of one row,
+    which is normalised with it, but to a value that no batch has by chance.
     """
 
     def __init__(self, norm: torch.nn.BatchNorm1d) -> None:
@@ -161,7 +160,7 @@ class _Taken:
 
 
 def _drawn(store: GraphStore, size: int, count: int, seed: int) -> Sequence[Ids]:
-    """Draw whole batches of training graphs; one of all where there are fewer than make one."""
+    """Sample full batches of training graphs; one smaller batch if there are too few graphs."""
     ids = store.split_ids("train").cpu()
     ids = ids[torch.randperm(len(ids), generator=torch.Generator().manual_seed(seed))]
     whole = max(len(ids) // size, 1)

@@ -1,4 +1,4 @@
-"""Files of tensors: a trained model, and the full state of a run, which goes on from there."""
+"""Checkpoints: files of weights, and the full state from which a run resumes."""
 
 import json
 import math
@@ -36,11 +36,11 @@ from graphmamba.training.schedule import Schedule
 WEIGHTS, STATE = "weights", "state"
 """Kinds of files."""
 META = "graphmamba"
-"""Key of a safetensors file's header under which our JSON is."""
+"""Key of the JSON in the header of a safetensors file."""
 
 
 def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str, object]) -> None:
-    """Write tensors with a JSON description in the header, whole."""
+    """Write tensors with a JSON description in the header, atomically."""
     from safetensors.torch import save
 
     # several names for one storage, and views, are more than the format knows
@@ -53,7 +53,7 @@ def write_tensors(path: Path, tensors: Mapping[str, Tensor], about: Mapping[str,
 
 
 def read_tensors(path: Path, kind: str = "") -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Read what `write_tensors` wrote, of a kind; never runs code of the file."""
+    """Read a file of `write_tensors`, of the given kind; never runs code from the file."""
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
@@ -73,12 +73,12 @@ def read_tensors(path: Path, kind: str = "") -> tuple[dict[str, Tensor], dict[st
 DAMAGED = (
     ArithmeticError, AttributeError, LookupError, RuntimeError, TypeError, ValueError,
 )  # fmt: skip
-"""What comes of a file whose entries are not what was written."""
+"""Errors that a damaged or forged file may cause."""
 
 
 @contextmanager
 def readable(path: Path) -> Iterator[None]:
-    """Reject a file whose header or tensors are not those that it should hold."""
+    """Report errors inside as a damaged file."""
     try:
         yield
     except UserError:
@@ -89,38 +89,38 @@ def readable(path: Path) -> Iterator[None]:
 
 
 class Weights(NamedTuple):
-    """What a file of weights holds."""
+    """The content of a file of weights."""
 
     experiment: Experiment
-    """Which model, and how it was trained."""
+    """The model and its training."""
     state: dict[str, Tensor]
     """Parameters and buffers by their names, on the CPU."""
     metadata: dict[str, Any]
-    """All of the header: also `features`, `task`, `class_names`, `options`, `epoch`, `scores`, and
-    `scored_again` where somebody has."""
+    """The whole header: also `features`, `task`, `class_names`, `options`, `epoch`, `scores`, and
+    `scored_again` if the weights were scored later."""
 
     @property
     def class_names(self) -> tuple[str, ...]:
         """Names of the classes or label columns; empty where they have none.
 
-        Weights that do not say are called as their data are: older ones of a benchmark.
+        Weights without names (older ones of a benchmark) have those of the data set.
         """
         return tuple(self.metadata.get("class_names") or self.experiment.dataset_info.names)
 
     @property
     def options(self) -> RunOptions:
-        """How the run computed; the defaults for weights that say nothing about it."""
+        """Options of the run; the defaults if none are stored."""
         return RunOptions.of(self.metadata.get("options", {}), "options")
 
     @property
     def rank(self) -> Rank:
-        """Sorts weights by what validation says of them, the best first."""
+        """Sort key by validation score, the best first."""
         metric = self.experiment.dataset_info.task.metric
         return rank_of(read_scores(self.metadata.get("scores", {})), metric, self.options.seed)
 
     @property
     def reported(self) -> dict[str, dict[str, float]]:
-        """Scores by split: those that the weights had last, or else those of their run."""
+        """Scores by split: the latest ones, or else those of the run."""
         again = self.metadata.get("scored_again") or {}
         found = self.metadata.get("scores", {}) | again.get("scores", {})
         # what a run says of training graphs was found while the weights changed
@@ -139,14 +139,14 @@ def save_weights(
     scores: Mapping[str, Mapping[str, float]] | None = None,
     graphs: str = "",
 ) -> None:
-    """Write a model, whole or not at all.
+    """Write the weights of a model, atomically.
 
     Args:
         path: The file, `.safetensors` by custom.
         model: What is written.
         experiment: What the model was built from.
-        state: Tensors in the place of the model's own, such as earlier ones.
-        class_names: What predictions are called.
+        state: Tensors to write instead of the current ones.
+        class_names: Names of the classes or target columns.
         options: How the run was started, its seed included; None for the defaults.
         epoch: The weights' epoch, counted from 0; -1 for weights of no epoch.
         scores: What the model reached, by split.
@@ -176,21 +176,21 @@ def load_weights(path: Path | str) -> Weights:
 
 
 def build_model(weights: Weights, where: Path | str = "weights") -> GraphMamba:
-    """Make the model again, on the CPU, ready for evaluation."""
+    """Build the model on the CPU, in evaluation mode."""
     model = weights.experiment.build(weights.metadata.get("seed", 0))
     load_state(model, weights.state, where)
     return model.eval()
 
 
 def load_state(model: GraphMamba, state: Mapping[str, Tensor], where: Path | str) -> None:
-    """Fill a model; tensors that are missing, unknown or of another shape are rejected by name."""
+    """Load a state dict; missing, unknown or misshaped tensors are rejected by name."""
     with readable(Path(where)):
         model.load_state_dict(dict(state))
 
 
 @dataclass(frozen=True)
 class Best:
-    """The epoch that was chosen so far."""
+    """The best epoch so far."""
 
     epoch: int
     value: float
@@ -198,44 +198,44 @@ class Best:
     scores: Mapping[str, Scores]
     """All its scores by split."""
     weights: Mapping[str, Tensor] = field(repr=False)
-    """The model's tensors then."""
+    """The state dict of the model."""
 
 
 @dataclass
 class Progress:
-    """What was done, and the sums of the epoch that is going on."""
+    """Progress of a run, and sums over the current epoch."""
 
     epoch: int = 0
     """Counted from 0."""
     step: int = 0
-    """Steps made in this epoch."""
+    """Steps taken in this epoch."""
     taken: int = 0
-    """Steps made in all."""
+    """Steps taken in total."""
     loss_sum: Tensor = field(default_factory=lambda: torch.zeros((), dtype=torch.float64))
-    """Losses of this process's steps in this epoch times their labels; stays on the device."""
+    """Sum of the losses times labels of this process in this epoch, on the device."""
     labels: int = 0
     """Labels of this process's steps in this epoch."""
     train_seconds: float = 0.0
     """Time of this epoch's steps."""
     seconds: float = 0.0
-    """Time of the whole run, as far as it was saved."""
+    """Wall time of the run up to the last checkpoint."""
     best: Best | None = None
 
     def count(self, loss: Tensor, labels: int) -> None:
-        """Take in a step; reads nothing from the device."""
+        """Record a step; reads nothing from the device."""
         self.loss_sum += loss.double() * labels
         self.labels += labels
         self.step += 1
         self.taken += 1
 
     def next_epoch(self) -> None:
-        """Begin another epoch."""
+        """Start the next epoch."""
         self.epoch, self.step, self.labels, self.train_seconds = self.epoch + 1, 0, 0, 0.0
         self.loss_sum = torch.zeros_like(self.loss_sum)
 
     @property
     def best_epoch(self) -> int:
-        """The chosen epoch, -1 where there is none."""
+        """The best epoch, -1 if there is none."""
         return -1 if self.best is None else self.best.epoch
 
     def is_better(self, value: float, is_lower_better: bool) -> bool:
@@ -247,7 +247,7 @@ class Progress:
 
 @dataclass
 class RunState:
-    """Everything of a run that changes, and what must not."""
+    """The state of a run, with the settings that must not change when it resumes."""
 
     experiment: Experiment
     options: RunOptions
@@ -259,24 +259,24 @@ class RunState:
     team: ProcessGroup
     average: MovingAverage | None = None
     graphs: str = ""
-    """What tells custom graphs from others; see `identity_of`."""
+    """Fingerprint of custom graphs; see `identity_of`."""
 
     @property
     def scored(self) -> GraphMamba:
-        """The model that is evaluated and kept: the average of the weights, if there is one."""
+        """The model that is evaluated and saved: the moving average, if there is one."""
         return self.model if self.average is None else self.average.model
 
     @property
     def parameters(self) -> int:
-        """Numbers that are learned."""
+        """Number of trainable parameters."""
         return sum(each.numel() for each in self.model.parameters())
 
     def about(self) -> dict[str, object]:
-        """What the run was started with."""
+        """Experiment and options of the run."""
         return {"experiment": self.experiment.content(), "options": self.options.content()}
 
     def save(self, path: Path) -> None:
-        """Write the state, whole or not at all; every process has to call it."""
+        """Write the state, atomically; all processes have to call it."""
         progress, best = self.progress, self.progress.best
         sums = torch.stack([progress.loss_sum, progress.loss_sum.new_tensor(progress.labels)])
         # what differs from process to process has a row for each
@@ -305,7 +305,7 @@ class RunState:
         self.team.rank_zero_first(lambda: write_tensors(path, tensors, about))
 
     def load(self, path: Path) -> None:
-        """Go on where the state was saved; a run that was started otherwise is rejected."""
+        """Restore the state; rejected if the run was started with other settings."""
         with readable(path):
             self._load(path)
 
@@ -339,7 +339,7 @@ class RunState:
         restore_generators(own, about["generators"])
 
     def _reject_changes(self, path: Path, about: Mapping[str, Any]) -> None:
-        """Name the first entry that is not what the run was started with."""
+        """Reject settings other than those of the run, naming the first one."""
         began = Experiment.of(about["experiment"], str(path)).content()
         how = RunOptions.of(about["options"], str(path)).content()
         saved = {**flat_entries(began), **flat_entries(how)}
@@ -362,7 +362,7 @@ COUNTED = ("epoch", "step", "taken", "train_seconds", "seconds")
 
 
 def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
-    """What an optimiser remembers, by parameter and name."""
+    """State tensors of an optimizer, by parameter and name."""
     state = optimizer.state_dict()["state"]
     return {
         f"{place}.{name}": torch.as_tensor(value)
@@ -372,7 +372,7 @@ def optimizer_tensors(optimizer: Optimizer) -> dict[str, Tensor]:
 
 
 def load_optimizer(optimizer: Optimizer, tensors: Mapping[str, Tensor]) -> None:
-    """Let an optimiser remember again; its settings stay as they are."""
+    """Restore the state tensors of an optimizer; its settings stay."""
     state: dict[int, dict[str, Tensor]] = {}
     for key, tensor in tensors.items():
         place, _, name = key.partition(".")
@@ -397,7 +397,7 @@ def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
 
 @contextmanager
 def own_generators(seed: int) -> Iterator[None]:
-    """Seed everything inside, and leave the caller's random numbers as they were."""
+    """Seed all generators inside; restore those of the caller on exit."""
     before = generator_tensors(), generator_words()
     seed_all(seed)
     try:
@@ -416,7 +416,7 @@ def seed_all(seed: int) -> None:
 def process_seed(seed: int, rank: int) -> int:
     """Seed of one process of a run; the first one has that of the run.
 
-    Not a sum of both: the second process of one run would draw what the first one of the next does.
+    Not the sum of seed and rank: runs with consecutive seeds would share streams.
     """
     return int(draw_bits(torch.tensor(seed), rank)) if rank else seed
 
@@ -440,7 +440,7 @@ def generator_words() -> dict[str, Any]:
 
 
 def restore_generators(tensors: dict[str, Tensor], words: dict[str, Any]) -> None:
-    """Put all generators back to where they stood."""
+    """Restore all generators."""
     torch.set_rng_state(tensors["torch"])
     if "cuda" in tensors:
         torch.cuda.set_rng_state(tensors["cuda"])

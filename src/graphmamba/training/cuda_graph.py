@@ -1,4 +1,4 @@
-"""Work recorded as CUDA graphs, one for each size of batch: a replay is one launch."""
+"""Functions captured as CUDA graphs, one per batch size, and replayed by one launch."""
 
 import gc
 import warnings
@@ -20,22 +20,22 @@ from graphmamba.training.losses import Target
 
 
 class CaptureError(RuntimeError):
-    """Work could not be captured where that was asked for."""
+    """Capturing failed although `cuda_graph` is `on`."""
 
 
 class CapturedCall:
-    """Does the same work again and again, without Python from the third time on.
+    """Calls a function, captured as a CUDA graph from the second call on.
 
-    The first call runs as Python says, which compiles kernels and allocates what stays; the second
-    is captured. Both count. What the work reads and writes must stay where it is, and results go
-    into tensors that the work does not allocate. Where a capture fails, the work goes on as Python
-    says, after one warning.
+    The first call runs eagerly, which compiles kernels and allocates persistent tensors; the second
+    is captured and replayed. The function must read and write tensors at fixed addresses, and write
+    results to tensors that it does not allocate. If capturing fails, it runs eagerly from then on,
+    after one warning.
 
     Args:
-        work: What is done, on the GPU.
-        stream: Where; that of other work that runs before or after will do.
-        pool: Memory that graphs share which are replayed one after another.
-        is_required: Whether a capture that fails raises.
+        work: The function.
+        stream: CUDA stream of the capture; may be shared with work that does not run concurrently.
+        pool: Memory pool, shared by graphs that are not replayed concurrently.
+        is_required: Whether a failed capture raises.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class CapturedCall:
         self.has_failed = False
 
     def __call__(self) -> None:
-        """Do the work."""
+        """Call the function, or replay its graph."""
         self._calls += 1
         if self._calls > 1 and self._graph is None and not self.has_failed:
             self._capture()
@@ -63,7 +63,7 @@ class CapturedCall:
             self._graph.replay()
 
     def _run(self) -> None:
-        """Work as Python says, on the stream that graphs are captured on."""
+        """Run eagerly, on the stream of the capture."""
         self._stream.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(self._stream):
             self._work()
@@ -102,15 +102,15 @@ class CapturedCall:
 
 
 class CapturedBatches:
-    """Does the same work on one batch after another, captured once for each size of batch.
+    """Calls a function on batches, captured as one CUDA graph per batch size.
 
     Args:
-        work: Called with the numbers of the graphs on the GPU, the batch's size, and what else
-            `run` was given.
+        work: Called with the indices of the graphs on the GPU, the size of the batch, and the
+            further arguments of `run`.
         sizes: Sizes that batches are padded to.
-        stream: Where; that of other work that runs before or after will do.
-        numbers: How many further whole numbers the work reads.
-        is_required: Whether a capture that fails raises.
+        stream: CUDA stream of the capture; may be shared with work that does not run concurrently.
+        numbers: Number of further integer arguments.
+        is_required: Whether a failed capture raises.
     """
 
     def __init__(
@@ -132,7 +132,7 @@ class CapturedBatches:
         self._pool = torch.cuda.graph_pool_handle()
 
     def run(self, ids: Ids, *numbers: int) -> StaticSize:
-        """Work on these graphs; returns the size of their batch."""
+        """Call the function on these graphs; returns the size of their batch."""
         size = self._sizes.choose(ids)
         inputs = torch.cat([self._sizes.padded(ids), torch.tensor(numbers, dtype=torch.int64)])
         self._inputs.copy_(inputs.pin_memory(), non_blocking=True)
@@ -142,7 +142,7 @@ class CapturedBatches:
         return size
 
     def try_all(self) -> None:
-        """Do the work once for each size, on no graphs at all, for `collected_kernels`."""
+        """Call the function once per size, on empty batches, for `collected_kernels`."""
         self._inputs.fill_(-1)
         ids, numbers = self._inputs[: self._slots], self._inputs[self._slots :]
         for size in self._sizes.sizes:
@@ -163,7 +163,7 @@ class CapturedBatches:
 
 @contextmanager
 def _without_collection() -> Iterator[None]:
-    """Keep the garbage collector off: freeing an old graph in the middle of a capture ends it."""
+    """Disable garbage collection: freeing an old CUDA graph during a capture makes it fail."""
     was_on = gc.isenabled()
     gc.disable()
     try:
@@ -175,7 +175,7 @@ def _without_collection() -> Iterator[None]:
 
 @contextmanager
 def _kept_generator(device: torch.device) -> Iterator[None]:
-    """Give the device's generator back as it was if a capture fails, which leaves it unusable."""
+    """Restore the generator of the device if a capture fails, which leaves it unusable."""
     index = device.index if device.index is not None else torch.cuda.current_device()
     generator = torch.cuda.default_generators[index]
     before = generator.get_state()
@@ -194,10 +194,10 @@ class CapturedForward:
     Args:
         model: On the store's device, for graphs or nodes.
         store: Graphs with labels, resident on the GPU.
-        ids: Graphs that will be asked for, in batches of `batch_size` in this order.
-        batch_size: Graphs at a time.
-        precision: `bf16-mixed` computes in bfloat16 what bears it.
-        stream: Where they are captured; a stream of their own if None.
+        ids: The graphs, in batches of `batch_size` in this order.
+        batch_size: Graphs per batch.
+        precision: `bf16-mixed` for autocast to bfloat16.
+        stream: CUDA stream of the capture; a new one if None.
     """
 
     def __init__(
@@ -228,7 +228,7 @@ class CapturedForward:
         self.try_all = self._batches.try_all
 
     def predict(self, ids: Ids) -> tuple[Float[Tensor, "rows outputs"], Target]:
-        """Return the predictions for these graphs and their labels, in tensors of their own."""
+        """Return predictions and labels of these graphs, as new tensors."""
         self._batches.run(ids)
         is_graph = self._model.task.level == "graph"
         rows = len(ids) if is_graph else int(self._nodes[ids.numpy()].sum())

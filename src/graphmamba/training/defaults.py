@@ -1,7 +1,7 @@
-"""Defaults for custom graphs: from facts about the data to an experiment, as data one can read.
+"""Defaults for custom graphs: model, optimizer and training chosen by the data.
 
-`default_entries` is the whole policy. What the user has said takes the place of its entries; the
-experiment that follows is stored with the run as any other.
+`default_entries` holds all rules. Options given by the user override them; the resulting experiment
+is stored with the run.
 """
 
 from collections.abc import Mapping
@@ -24,22 +24,22 @@ Size = Literal["auto", "tiny", "small", "base", "500k"]
 SIZES: dict[Size, tuple[int, int]] = {"tiny": (32, 2), "small": (64, 3), "base": (128, 4)}
 """Width and depth."""
 MANY_LABELS = 20_000
-"""Training labels from which `auto` takes the base size."""
+"""Training labels from which on `auto` is the base size."""
 MOST_PARAMETERS = 500_000
 """Of `--size 500k`."""
 BATCH_SIZES = ((20_000, 128), (2_000, 64), (0, 32))
-"""Training graphs from which a batch has so many."""
+"""Least number of training graphs, and the batch size from there on."""
 HOMOPHILOUS = 0.4
-"""Adjusted homophily above which neighbours are averaged together with the node itself."""
+"""Adjusted homophily above which GCN is chosen, which averages a node with its neighbours."""
 LEAST_EDGES = 100
-"""Edges between labelled nodes that an estimate of homophily takes."""
+"""Least number of edges between labelled nodes for an estimate of homophily."""
 WORD_COLUMNS, WORD_SHARE = 100, 0.1
-"""A bag of words has as many columns at least, and at most this share of entries that are not 0."""
+"""Least number of columns of a bag of words, and largest share of non-zero entries."""
 
 
 @dataclass(frozen=True)
 class DataFacts:
-    """What the policy looks at."""
+    """The facts about the data that the defaults depend on."""
 
     level: Level
     """What is predicted: graphs, nodes or links."""
@@ -48,21 +48,21 @@ class DataFacts:
     graphs: int
     """Training graphs."""
     labels: int
-    """Training labels: rows that have one."""
+    """Labelled training rows."""
     is_regression: bool
-    """Whether targets are numbers."""
+    """Whether the task is regression."""
     is_single: bool
-    """Whether it is one graph, whose nodes or edges are split."""
+    """Whether there is a single graph, split by nodes or edges."""
     is_bag_of_words: bool = False
     """Whether node features are sparse counts of many words."""
     is_featureless: bool = False
-    """Whether all nodes have the same features, so that edges alone tell them apart."""
+    """Whether all nodes have the same features."""
     homophily: float | None = None
     """Adjusted homophily of labelled edges of a single graph; None where too few are labelled."""
 
 
 def facts_of(store: GraphStore, features: Features, task: Task) -> DataFacts:
-    """Look at the training split of graphs that have been read."""
+    """Collect the facts from the training split."""
     ids = store.split_ids("train")
     nodes, level = store.tables["nodes"].columns, task.level
     node_split = nodes["node_split"].values if "node_split" in nodes else None
@@ -105,19 +105,19 @@ def _labelled_edges(edge_index: Int[Tensor, "2 edges"], seen: Tensor) -> Int[Ten
 
 
 def is_bag_of_words(x: Float[Tensor, "nodes columns"]) -> bool:
-    """Whether rows count words: many columns, few entries, none below 0."""
+    """Whether features look like bags of words: many columns, sparse, not negative."""
     if x.shape[1] < WORD_COLUMNS or not x.numel():
         return False
     return bool((x >= 0).all()) and float((x != 0).float().mean()) < WORD_SHARE
 
 
 def adjusted_homophily(edge_index: Int[Tensor, "2 edges"], labels: Int[Tensor, " nodes"]) -> float:
-    r"""Share of edges within a class, beyond what degrees alone make likely.
+    r"""Share of edges within a class, corrected for that of random edges of the same degrees.
 
     .. math:: h = \frac{h_{edge} - \sum_k p_k^2}{1 - \sum_k p_k^2}
 
-    with :math:`p_k` the share of edge ends in class k: https://arxiv.org/abs/2209.06177. 1 where
-    all edges are within a class, 0 where ends meet at random, below 0 where others are preferred.
+    with :math:`p_k` the share of edge ends in class k: https://arxiv.org/abs/2209.06177. 1 if all
+    edges are within a class, 0 for random edges, below 0 if edges prefer other classes.
 
     Args:
         edge_index: Edges; those without a label at both ends do not count.
@@ -132,14 +132,14 @@ def adjusted_homophily(edge_index: Int[Tensor, "2 edges"], labels: Int[Tensor, "
 
 
 def default_entries(facts: DataFacts, size: Size = "auto") -> tuple[dict[str, object], str]:
-    """Choose model, optimizer and training by the data: the policy.
+    """Choose model, optimizer and training by the data.
 
     Args:
         facts: About the data.
-        size: One dial for width and depth; `500k` gives the width of the base size.
+        size: Width and depth; `500k` gives those of the base size.
 
     Returns:
-        Entries of an experiment by dotted key, and why in a few words.
+        Entries of an experiment by dotted key, and the reason in a few words.
     """
     if size == "auto":
         size = "base" if facts.labels >= MANY_LABELS else "small"
@@ -229,13 +229,13 @@ def default_experiment(
     size: Size = "auto",
     given: Mapping[str, object] | None = None,
 ) -> Experiment:
-    """Make the experiment of custom graphs that were read; it says itself what was chosen and why.
+    """Make the experiment for custom graphs; its `chosen` says what was chosen and why.
 
     Args:
-        data: With what was found in them.
+        data: Source of the graphs, with their features and labels.
         store: The graphs, with their splits.
         size: As in `default_entries`.
-        given: What the user has said, by dotted key; it takes the place of the policy's entries.
+        given: Options of the user by dotted key, which override the defaults.
     """
     check_choice("size", size, get_args(Size))
     if data.features is None or data.labels is None:
@@ -249,7 +249,7 @@ def default_experiment(
 
 
 def _widest(experiment: Experiment) -> Experiment:
-    """Take the largest width, a multiple of 8, that keeps to the parameters of `500k`."""
+    """Take the largest width, a multiple of 8, with at most 500,000 parameters."""
     narrow = experiment.encoder.position_channels + 8
     fitting = replace(experiment, model=replace(experiment.model, channels=narrow))
     for channels in range(narrow, 1025, 8):

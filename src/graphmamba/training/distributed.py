@@ -1,4 +1,4 @@
-"""The processes of a run and their devices: how they start, and what they tell one another."""
+"""Processes and devices of a run: starting them, and communication between them."""
 
 import atexit
 import gc
@@ -22,7 +22,7 @@ CPU = torch.device("cpu")
 
 @dataclass(frozen=True)
 class ProcessGroup:
-    """This process among all of a run; a run of one process talks to nobody."""
+    """The processes of a run; a single process needs no communication."""
 
     rank: int = 0
     world: int = 1
@@ -59,21 +59,21 @@ class ProcessGroup:
         return total
 
     def first_of(self, number: float) -> float:
-        """The first process's number; all of them have to ask at the same time."""
+        """The value of the first process; all processes have to call it."""
         own = torch.tensor(number if self.is_first else 0.0, dtype=torch.float64)
         return float(self.sum(own))
 
     def agree(self, votes: Sequence[bool]) -> list[bool]:
-        """What any of the processes voted for; all of them have to ask at the same time."""
+        """Logical or of the votes of all processes; all have to call it."""
         if self.world == 1:
             return list(votes)
         total = self.sum(torch.tensor(votes, dtype=torch.int64, device=self.device))
         return [bool(count) for count in total.tolist()]
 
     def rank_zero_first(self, do: Callable[[], None]) -> None:
-        """Have the first process do something, the others wait; where it cannot, all of them fail.
+        """Run a function in the first process while the others wait; if it raises, all do.
 
-        All have to call it at the same time.
+        All processes have to call it.
         """
         error: Exception | None = None
         if self.is_first:
@@ -89,7 +89,7 @@ class ProcessGroup:
             raise ElsewhereError("the first process failed")
 
     def share(self, module: nn.Module) -> None:
-        """Give all processes the first one's parameters and buffers, as a run begins."""
+        """Broadcast parameters and buffers of the first process, at the start of a run."""
         if self.world > 1:
             with torch.no_grad():
                 for parameter in module.parameters():
@@ -97,17 +97,17 @@ class ProcessGroup:
             self.share_buffers(module)
 
     def share_buffers(self, module: nn.Module) -> None:
-        """Give all processes the first one's running statistics, so that they score alike."""
+        """Broadcast the running statistics of the first process, so that all evaluate alike."""
         if self.world > 1:
             for buffer in module.buffers():
                 distributed.broadcast(buffer, src=0)
 
 
 def start_processes(options: RunOptions) -> ProcessGroup:
-    """Start the processes of a run, by Lightning Fabric; torchrun's own are taken as they are.
+    """Start the processes of a run by Lightning Fabric; those of torchrun are used as they are.
 
-    Processes that meet here part at the end of the program; those that had met before are left to
-    whoever had them meet. One process alone needs no Fabric, whose import takes seconds.
+    A process group created here is destroyed at the end of the program; one that existed before is
+    left alone. A single process does not import Fabric, which takes seconds.
     """
     device = resolve_device(options.device)
     devices, nodes = options.devices, options.nodes
@@ -139,11 +139,11 @@ def start_processes(options: RunOptions) -> ProcessGroup:
 
 @contextmanager
 def rounded_products(device: torch.device, tf32: bool | None) -> Iterator[None]:
-    """Let matrix products on a GPU round to TF32, or not, and then as they did before.
+    """Allow TF32 in matrix products on a GPU, or not; the setting is restored on exit.
 
     Args:
-        device: Where they are computed; a CPU always has all digits.
-        tf32: Whether they round; None leaves it as it is.
+        device: Device; a CPU has no TF32.
+        tf32: Whether TF32 is allowed; None keeps the setting.
     """
     if device.type != "cuda" or tf32 is None:
         yield
@@ -157,10 +157,10 @@ def rounded_products(device: torch.device, tf32: bool | None) -> Iterator[None]:
 
 
 def part_processes() -> None:
-    """End the processes of `start_processes`, if there are any: no run can follow in this program.
+    """Destroy the process group of `start_processes`; no run can follow in this program.
 
-    The end of the program does it by itself. Threads of the group that live on while Python takes
-    itself down may abort the process, whatever it had achieved.
+    Done automatically at exit. Threads of the group that outlive the interpreter could abort the
+    process.
     """
     if _have_met():
         # The traceback of an error can hold the model, and the model the group.
@@ -169,18 +169,18 @@ def part_processes() -> None:
 
 
 ROOM = 0.5
-"""Share of a device's free memory that graphs, or one step on one graph, may take."""
+"""Share of the free memory that the graphs, or a step on a single graph, may take."""
 
 
 def move_store(store: GraphStore, device: torch.device) -> GraphStore:
-    """Put all graphs onto the device; those that would fill a GPU stay, and their batches go."""
+    """Move all graphs to the device; if too large, they stay and batches are copied."""
     if device.type == "cuda" and store.nbytes > ROOM * free_memory(device):
         return store.streamed(device)
     return store.to(device)
 
 
 def free_memory(device: torch.device) -> int:
-    """Bytes that are free: on the GPU, or for processes here."""
+    """Free memory in bytes: of the GPU, or of this machine."""
     if device.type == "cuda":
         return torch.cuda.mem_get_info(device)[0]
     told = Path("/proc/meminfo")

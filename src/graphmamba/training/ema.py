@@ -1,4 +1,4 @@
-"""A moving average of the weights, which is steadier from epoch to epoch than they are."""
+"""Exponential moving average of the weights (`train.ema_decay`)."""
 
 from copy import deepcopy
 
@@ -9,22 +9,21 @@ from graphmamba.nn.model import GraphMamba
 
 
 class MovingAverage(nn.Module):
-    """A second model whose weights follow those of the first: their exponential moving average.
+    """A second model whose weights are the exponential moving average of those of the first.
 
-    Parameters are averaged, and so are the running statistics of norms, which belong to the
-    weights that they were found with; whole numbers such as seeds and counters are copied. All
-    tensors, the number of the step included, stay where they are, so that a CUDA graph can update
-    them.
+    Parameters and the running statistics of norms are averaged; integers such as seeds and counters
+    are copied. All tensors, the step number included, are updated in place, so that a CUDA graph
+    can do it.
 
     Args:
-        model: What is followed; its tensors have to stay where they are, too.
-        decay: How much of the average is left after a step, between 0 and 1.
+        model: The model to average; its tensors must be updated in place as well.
+        decay: Weight of the old average in a step, between 0 and 1.
     """
 
     model: GraphMamba
     """The average; in evaluation mode."""
     steps: Tensor
-    """Steps that it has followed."""
+    """Number of updates."""
 
     def __init__(self, model: GraphMamba, decay: float) -> None:
         super().__init__()
@@ -37,7 +36,7 @@ class MovingAverage(nn.Module):
 
     @torch.no_grad()
     def update(self) -> None:
-        """Follow a step that was made; reads nothing from the device."""
+        """Update after a step; reads nothing from the device."""
         self.steps.add_(1)
         # Without a limit of (1 + t) / (10 + t) to the decay at step t, the poor weights that a run
         # begins with would linger. Its rest is written out, which no difference near 0 rounds.
@@ -49,7 +48,7 @@ class MovingAverage(nn.Module):
 
 
 def _tensors(model: GraphMamba) -> tuple[list[Tensor], list[Tensor]]:
-    """Those that have a mean, and whole numbers."""
+    """The floating point and the integer tensors."""
     tensors = [*model.parameters(), *model.buffers()]
     real = [each for each in tensors if each.is_floating_point()]
     return real, [each for each in tensors if not each.is_floating_point()]

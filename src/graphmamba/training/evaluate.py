@@ -1,4 +1,4 @@
-"""Scores of whole splits, to the last bit the same whatever the number of processes."""
+"""Evaluation of a split; scores do not depend on the number of processes."""
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -41,23 +41,23 @@ def evaluate(
     on_batch: Callable[[int, int], None] | None = None,
     predict: Callable[[Ids], tuple[Float[Tensor, "_ _"], Target]] | None = None,
 ) -> dict[str, float]:
-    """Score a model on a split: `loss`, then the task's metrics, the one to choose by first.
+    """Score a model on a split: `loss`, then metrics, beginning with the one that selects models.
 
-    The model is put into evaluation mode for the time, so that random node orders are averaged over
-    as its order asks, and draws nothing from torch's generators.
+    The model runs in evaluation mode, in which outputs are averaged over `eval_samples` node orders
+    and no random numbers of torch's generators are used.
 
     Args:
         model: On the store's device.
         store: Graphs with the columns that the model reads.
-        split: `train`, `validation` or `test`, or the graphs themselves.
-        batch_size: Graphs at a time.
-        loss: Which of the losses that fit the task to report, or the objective that the model was
-            trained by, which knows the units of its outputs; None takes the task's own loss.
+        split: `train`, `validation` or `test`, or the indices of the graphs.
+        batch_size: Graphs per batch.
+        loss: Name of the loss, or the `Objective` of the training, which also has the units of the
+            outputs; None takes the loss of the task.
         metrics: What to report beside the metric of the task.
-        precision: `bf16-mixed` computes in bfloat16 what bears it.
-        team: All processes; each takes every so many of the same batches.
-        on_batch: Called with how many batches are done, and of how many.
-        predict: Predicts a batch, and gives its labels, in the model's place.
+        precision: `bf16-mixed` for autocast to bfloat16.
+        team: All processes, which share the batches.
+        on_batch: Called with the number of finished batches, and of all.
+        predict: Returns predictions and labels of a batch, instead of the model.
     """
     check_least("batch_size", batch_size, 1)
     team = team or ProcessGroup(device=store.device)
@@ -100,7 +100,7 @@ def evaluate(
 
 @contextmanager
 def evaluating(model: GraphMamba) -> Iterator[None]:
-    """Put a model into evaluation mode for the time, whatever happens."""
+    """Evaluation mode inside; the earlier mode is restored on exit."""
     was_training = model.training
     model.eval()
     try:
@@ -111,10 +111,10 @@ def evaluating(model: GraphMamba) -> Iterator[None]:
 
 @dataclass
 class Scorer:
-    """Scores splits of a store: same weights, same device and same batches give the same bits.
+    """Scores splits of a store; deterministic for given weights, device and batches.
 
-    Node orders follow the seed in the model's weights and the number of each graph, and batches the
-    order of the split, so that nothing is drawn from torch's generators.
+    Node orders follow the seed in the model's buffers and the index of each graph; torch's random
+    generators are not used.
     """
 
     model: GraphMamba
@@ -125,18 +125,18 @@ class Scorer:
     """Loss and batch size."""
     precision: Precision = "32-true"
     is_captured: bool = False
-    """Whether batches run as CUDA graphs, whose padded shapes round otherwise."""
+    """Whether batches run as CUDA graphs, whose padded shapes are rounded differently."""
     team: ProcessGroup | None = None
     """All processes; None for this one."""
     tf32: bool | None = None
-    """Whether products on a GPU round to TF32; None as they do wherever it is asked to score."""
+    """Whether matrix products on a GPU use TF32; None for the current setting."""
     _forwards: dict[str, CapturedForward] = field(default_factory=dict, init=False, repr=False)
     _stream: torch.cuda.Stream | None = field(default=None, init=False, repr=False)
 
     def score(
         self, split: str | Ids, on_batch: Callable[[int, int], None] | None = None
     ) -> dict[str, float]:
-        """Return `loss`, then the task's metrics, the one to choose by first."""
+        """Return `loss`, then metrics, beginning with the one that selects models."""
         with rounded_products(self.store.device, self.tf32):
             forward = self._forward(split) if self.is_captured else None
             return evaluate(
@@ -153,13 +153,13 @@ class Scorer:
             )
 
     def try_all(self, splits: Sequence[str]) -> None:
-        """Go through these splits' captured batches once for each size, without scoring them."""
+        """Run the captured batches of these splits once per size, for `collected_kernels`."""
         with rounded_products(self.store.device, self.tf32), evaluating(self.model):
             for split in splits:
                 self._forward(split).try_all()
 
     def _forward(self, split: str | Ids) -> CapturedForward:
-        """Capture a split once; graphs that have no name are captured again."""
+        """Forward pass of a split, captured once; other graphs are captured each time."""
         if isinstance(split, str) and split in self._forwards:
             return self._forwards[split]
         ids = self.store.split_ids(split) if isinstance(split, str) else split
@@ -172,14 +172,14 @@ class Scorer:
 
 
 TABLES: dict[Level, str] = {"graph": "graphs", "node": "nodes", "link": PAIRS + LINKS}
-"""Where a store has the labels of each level."""
+"""Table with the labels of each level."""
 Counter = int | Int[Tensor, ""]
 
 
 ROWS = "labelled_rows"
-"""Column of a batch with the nodes that count, where others of its graphs are in other splits."""
+"""Column of a batch with the nodes of the split, where splits share graphs."""
 ROW_SPLITS: dict[Level, str] = {"node": NODE_SPLIT, "link": PAIR_SPLIT}
-"""Columns that say which split each labelled row is in, where splits share graphs."""
+"""Columns with the split of each labelled row, where splits share graphs."""
 
 
 def labelled_batch(
@@ -189,9 +189,10 @@ def labelled_batch(
     counters: Sequence[Counter],
     split: str | None = None,
 ) -> tuple[Batch, Target]:
-    """Graphs of a store, and what is right about them.
+    """Return a batch of graphs and its labels.
 
-    Wrong pairs are drawn from the counters; of graphs that splits share, rows of `split` count.
+    Negative pairs are sampled by the counters. Where splits share graphs, only rows of `split` are
+    labelled.
     """
     graphs = store.batch(ids, by_source=True)
     return graphs, labels_of(graphs, level, counters, split)
@@ -200,7 +201,7 @@ def labelled_batch(
 def labels_of(
     graphs: Batch, level: Level, counters: Sequence[Counter], split: str | None = None
 ) -> Target:
-    """Read off what is right about the graphs of a batch; wrong pairs are added to the batch."""
+    """Return the labels of a batch; for links, sampled negative pairs are added to the batch."""
     rows, number = column(graphs, SEEDS), column(graphs, ROW_SPLITS.get(level, ""))
     if rows is None and number is not None and split is not None:
         rows = (number == SPLITS[split]).nonzero().squeeze(1)
@@ -234,24 +235,24 @@ def _without_edges(
     label: Float[Tensor, " pairs"],
     nodes: int,
 ) -> Float[Tensor, " pairs"]:
-    """Leave wrong pairs out of account that are edges of the graph after all, or no pairs."""
+    """Ignore negative pairs that happen to be edges or self-loops."""
     is_edge = torch.isin(pairs[0] * nodes + pairs[1], edges[0] * nodes + edges[1])
     return label.masked_fill((label == 0) & (is_edge | (pairs[0] == pairs[1])), torch.nan)
 
 
 def labelled_rows(prediction: Float[Tensor, "_ _"], graphs: Batch) -> Float[Tensor, "_ _"]:
-    """Predictions of the rows that count in a batch, as `labels_of` left them."""
+    """Predictions of the labelled rows of a batch, as `labels_of` chose them."""
     rows = column(graphs, ROWS)
     return prediction if rows is None else prediction[rows]
 
 
 def labels_per_graph(store: GraphStore, level: Level, split: str | None = None) -> Ids:
-    """Labels of each graph, on the CPU: what losses divide by, and so what batches are weighed by.
+    """Number of labels per graph, on the CPU: what losses are divided by.
 
-    A class is one label, a row of targets as many as are known. Wrong pairs that are drawn do not
-    count: each right one has as many, but for a few in graphs that have hardly any.
+    A class is one label, a row of targets as many as are known. Sampled negative pairs do not
+    count, since each positive one has the same number, except in very small graphs.
 
-    Of graphs that splits share, rows of `split` count; None for all of them.
+    Where splits share graphs, rows of `split` count; all rows if None.
     """
     if TABLES[level] not in store.tables:
         raise UserError(f"graphs must have pairs '{LINKS}' to score links, got none")

@@ -1,7 +1,7 @@
 """Experiments and run options as dataclasses, and their YAML: presets, files, overrides.
 
-A preset is `presets/DATASET/MODEL.yaml`; it holds what differs from the defaults, under a first
-line that names the row.
+A preset is `presets/DATASET/MODEL.yaml`. It holds what differs from the defaults; a comment in the
+first line names the row of the paper's table.
 """
 
 import math
@@ -128,7 +128,7 @@ class TrainConfig:
 
 
 VERSION = 2
-"""Of the form that experiments, states and weights are written in."""
+"""Version of the format of experiments, checkpoints and weights."""
 MOST = {
     **dict.fromkeys(("layers", "pre_layers", "train_samples", "eval_samples"), 1000),
     **dict.fromkeys(("num_eigenvectors", "stable_gate_eigenvectors", "walk_length"), 10**5),
@@ -136,13 +136,13 @@ MOST = {
     "batch_size": 2**31 - 1,
     "split_sizes": 10**6,
 }
-"""Largest values of entries, by the last word of their keys: a file may hold any."""
+"""Largest values of entries, by the last part of their keys, since a file may hold any."""
 MOST_PARAMETERS = 2**30
-"""Of a model, which together with its optimizer take 16 GiB."""
+"""Most parameters of a model; with its optimizer they take 16 GiB."""
 
 
 def check_version(version: object, where: str) -> None:
-    """Reject what was written in another form than today's."""
+    """Reject files of another version."""
     if version != VERSION:
         told = (
             "a newer graphmamba wrote it"
@@ -154,7 +154,7 @@ def check_version(version: object, where: str) -> None:
 
 @dataclass(frozen=True)
 class Experiment:
-    """Everything that makes one row of a table; machine, paths and seeds are not part of it."""
+    """Data set, model and training: one row of a table, without machine, paths and seeds."""
 
     version: int = VERSION
     """Version of the file format."""
@@ -176,7 +176,7 @@ class Experiment:
     train: TrainConfig = field(default_factory=TrainConfig)
     """Batches, epochs and loss."""
     chosen: str = ""
-    """What defaults were chosen for custom graphs, and why; empty where they were not."""
+    """Defaults that were chosen for custom graphs, and why (written by the program)."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -192,7 +192,7 @@ class Experiment:
 
     @property
     def dataset_info(self) -> Benchmark:
-        """The entry of the catalog, or what stands in its place for custom graphs."""
+        """The entry of the catalogue, or its equivalent for custom graphs."""
         found = CATALOG[self.dataset] if self.data is None else self.data.as_benchmark()
         metric, task = self.train.metric, found.task
         if metric is None:
@@ -203,9 +203,9 @@ class Experiment:
 
     @property
     def metrics(self) -> tuple[MetricName, ...]:
-        """What is reported, that which the best epoch is chosen by first.
+        """Metrics that are reported, beginning with the one that selects the best epoch.
 
-        For custom graphs all that fit; for a benchmark its own.
+        For custom graphs all that fit the task; for a benchmark its own.
         """
         task = self.dataset_info.task
         others = (CATALOG[self.dataset].task.metric,) if self.data is None else task.metrics
@@ -213,12 +213,12 @@ class Experiment:
 
     @property
     def loss(self) -> LossName:
-        """What is minimised: `train.loss`, or else the data set's own."""
+        """The loss: `train.loss`, or else that of the data set."""
         self.check_loss()
         return self.train.loss or self.dataset_info.task.loss
 
     def check_loss(self) -> None:
-        """Reject what does not fit the labels: loss, its weights, or metric.
+        """Reject a loss, class weights or a metric that do not fit the labels.
 
         Custom graphs must have been read.
         """
@@ -228,7 +228,7 @@ class Experiment:
         self.objective()
 
     def objective(self) -> Objective:
-        """What is minimised, and the units of the targets."""
+        """The loss with its weights, and the units of the targets."""
         train, data, task = self.train, self.data, self.dataset_info.task
         return objective_of(
             train.loss or task.loss,
@@ -240,16 +240,16 @@ class Experiment:
         )
 
     def check_parts(self) -> None:
-        """Reject an encoder that fits neither data nor layers; custom graphs are read before."""
+        """Reject an encoder that does not fit data or layers; custom graphs must have been read."""
         check_parts_fit(self.dataset_info.features, self.model, self.encoder)
 
     def build(self, seed: int = 0) -> GraphMamba:
-        """Make the model; its random node orders follow `seed`, its weights torch's generator."""
+        """Build the model; node orders follow `seed`, initial weights torch's generator."""
         self.outline()
         return self._build(seed)
 
     def outline(self) -> GraphMamba:
-        """Make the model without memory for its tensors; reject one that is too large for any."""
+        """Build the model on the meta device; reject one that is too large."""
         try:
             with torch.device("meta"):
                 model = self._build(seed=0)
@@ -270,7 +270,7 @@ class Experiment:
         return GraphMamba(data.features, data.task, self.model, self.encoder, self.head, seed=seed)
 
     def content(self) -> dict[str, object]:
-        """All entries as nested mappings, defaults included, as JSON and YAML can write them."""
+        """All entries, defaults included, as nested mappings of JSON values."""
         return {name: _plain(value) for name, value in asdict(self).items()}
 
     def to_yaml(self) -> str:
@@ -281,18 +281,18 @@ class Experiment:
 
     @classmethod
     def of(cls, content: Mapping[str, object], where: str) -> "Experiment":
-        """Make the experiment again from its content; `where` is what a message calls it."""
+        """Make the experiment from its content; `where` names it in messages."""
         check_version(content.get("version", VERSION), where)
         return parse(cls, content, where)
 
 
 FREE = frozenset({"max_time", "checkpoint_every", "loggers"})
-"""Options that may change when a run is resumed, since no number follows from them."""
+"""Options that may change when a run resumes, since they do not affect results."""
 
 
 @dataclass(frozen=True)
 class RunOptions:
-    """One run: its seed, its machine, when it stops and what it writes."""
+    """Options of a run: seed, device, precision, when to stop, loggers."""
 
     seed: int = 0
     """Random seed of weights, batches, node orders and dropout."""
@@ -335,14 +335,14 @@ class RunOptions:
         check_seed("seed", self.seed)
 
     def content(self) -> dict[str, object]:
-        """All entries as JSON and YAML can write them."""
+        """All entries as JSON values."""
         # JSON has no word for infinity
         max_time = self.max_time if math.isfinite(self.max_time) else None
         return asdict(self) | {"loggers": list(self.loggers), "max_time": max_time}
 
     @classmethod
     def of(cls, content: Mapping[str, object], where: str) -> "RunOptions":
-        """Make the options again from their content; `where` is what a message calls it."""
+        """Make the options from their content; `where` names them in messages."""
         entries = dict(content)
         if entries.get("max_time", 0.0) is None:
             del entries["max_time"]
@@ -371,22 +371,22 @@ def flat_entries(content: object, prefix: str = "") -> dict[str, object]:
 
 
 def _plain(value: object) -> object:
-    """Lists for tuples, which YAML has no word for."""
+    """Replace tuples by lists, for YAML."""
     if isinstance(value, dict):
         return {key: _plain(entry) for key, entry in value.items()}
     return list(value) if isinstance(value, tuple) else value
 
 
 OPTIONS = "options"
-"""Key of `config.yaml` under which it says how the experiment was run."""
+"""Key of the run options in `config.yaml`."""
 SEEDS = "seeds"
-"""Key of `config.yaml` under which a series of runs has its seeds."""
+"""Key of the seeds of a series in `config.yaml`."""
 FOLDS = "folds"
-"""Key of `config.yaml` under which a series of runs has the number of its folds."""
+"""Key of the number of folds of a series in `config.yaml`."""
 
 
 class RunConfig(NamedTuple):
-    """What runs were started with."""
+    """Content of the `config.yaml` of a run or series."""
 
     experiment: Experiment
     options: RunOptions
@@ -397,11 +397,11 @@ class RunConfig(NamedTuple):
 
 
 def parse_run_config(content: Mapping[str, object], where: str) -> RunConfig:
-    """Take apart what `write_config` wrote; without options and seeds it is an experiment alone.
+    """Parse a `config.yaml`; without options and seeds it is an experiment only.
 
     Args:
-        content: Of the file.
-        where: What a message calls it.
+        content: The parsed YAML.
+        where: Name of the file in messages.
     """
     entries = dict(content)
     given = entries.pop(OPTIONS, {})
@@ -417,11 +417,11 @@ def parse_run_config(content: Mapping[str, object], where: str) -> RunConfig:
 
 PRESETS = Path(__file__).parents[1] / "presets"
 DEFAULT = "pattern/default"
-"""The experiment of `graphmamba train` without a name: small enough for a laptop."""
+"""The experiment of `graphmamba train` without a name, small enough for a laptop."""
 
 
 def config_names() -> list[str]:
-    """Name all experiments in the package as `BENCHMARK/MODEL`, benchmarks as in the catalogue."""
+    """Names `BENCHMARK/MODEL` of all presets, in the order of the catalogue."""
     return [
         f"{benchmark}/{file.stem}"
         for benchmark in CATALOG
@@ -430,17 +430,17 @@ def config_names() -> list[str]:
 
 
 def load_experiment(name: str | Path, overrides: Mapping[str, object] | None = None) -> Experiment:
-    """Read an experiment; of a run's own file, not how it was run.
+    """Read an experiment: a preset, or a YAML file (such as the `config.yaml` of a run).
 
     Args:
         name: `BENCHMARK/MODEL`; `BENCHMARK` alone for Graph-Mamba on it; or a YAML file.
-        overrides: What replaces entries of the file, by dotted key: `{"model.layers": 6}`.
+        overrides: Entries that override those of the file, by dotted key: `{"model.layers": 6}`.
     """
     return load_run_config(name, overrides).experiment
 
 
 def load_run_config(name: str | Path, overrides: Mapping[str, object] | None = None) -> RunConfig:
-    """Read an experiment, and how a run of it was started where the file says that as well.
+    """Read an experiment, and the options of the run if the file has them.
 
     Args:
         name: As for `load_experiment`.
@@ -467,7 +467,7 @@ def load_run_config(name: str | Path, overrides: Mapping[str, object] | None = N
 
 
 def experiment_of(entries: Mapping[str, object], where: str = "experiment") -> Experiment:
-    """Make an experiment from entries by dotted key; all others have their defaults."""
+    """Make an experiment from entries by dotted key; others have their defaults."""
     content: dict[str, object] = {}
     for key, value in entries.items():
         _put(content, key, value)
@@ -489,13 +489,13 @@ def _path_of(name: str | Path) -> Path:
 
 
 def _listed(benchmark: str, known: Iterable[str]) -> str:
-    """Name the models of a benchmark, or the benchmarks where there is none of this name."""
+    """List the models of a benchmark, or the benchmarks if there is none of this name."""
     models = [name for name in known if name.startswith(f"{benchmark}/")]
     return f"there is: {', '.join(models or CATALOG)}"
 
 
 def _put(content: dict[str, object], key: str, value: object) -> None:
-    """Set a dotted key, making the levels in between where they are missing."""
+    """Set a dotted key, creating missing levels."""
     *levels, last = key.split(".")
     for level in levels:
         below = content.get(level)

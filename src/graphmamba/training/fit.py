@@ -1,4 +1,4 @@
-"""From an experiment to a trained model, once or for several seeds: a run's parts put together."""
+"""`fit`, `fit_seeds` and `fit_folds`: from an experiment to a trained model."""
 
 import time
 import warnings
@@ -82,22 +82,21 @@ def fit(
     size: Size = "auto",
     progress: bool = True,
 ) -> RunResult:
-    """Train, score every epoch, keep the best one.
+    """Train a model, evaluate after every epoch and keep the best epoch.
 
     Args:
         experiment: Model and training: an `Experiment`, the name of a preset such as `cluster` or
-            `cluster/gin`, or a YAML file; None chooses model and training by `graphs`.
-        graphs: Your graphs, as PyTorch Geometric has them: with `x`, `edge_index`, labels `y`,
-            perhaps `edge_attr`, and perhaps their `split` as a word. None for the data set that the
-            experiment names.
+            `cluster/gin`, or a YAML file; None chooses model and training by the data.
+        graphs: Your graphs as PyG `Data` with `x`, `edge_index`, `y`, optionally `edge_attr` and
+            `split`. None for the data set of the experiment.
         options: Seed, device, when to stop; None for the defaults.
-        run_dir: Where the run writes its files; None for a new folder under `runs`.
-        reporter: Who follows the run; None for nobody.
-        resume: Whether to go on with the run in `run_dir`.
-        data: What the labels of `graphs` are, and how graphs that name no split are split.
-        size: Size of the model that is chosen where no experiment is given: `auto`, `tiny`,
-            `small`, `base`, or `500k` for at most 500,000 parameters.
-        progress: Whether to show bars on a terminal, a line an epoch elsewhere.
+        run_dir: Output directory; None for a new one under `runs`.
+        reporter: Receives every step and epoch; None for nobody.
+        resume: Whether to resume the run in `run_dir`.
+        data: Task of the labels of `graphs`, and how to split them.
+        size: Size of the chosen model if no experiment is given: `auto`, `tiny`, `small`, `base`,
+            or `500k` for at most 500,000 parameters.
+        progress: Whether to show progress: bars on a terminal, otherwise a line per epoch.
 
     Example:
         >>> fit("pattern", options=RunOptions(seed=1))  # doctest: +SKIP
@@ -125,11 +124,11 @@ def fit_seeds(
     size: Size = "auto",
     progress: bool = True,
 ) -> SeedsResult:
-    """Train once for each seed, in a sub-folder each; a run that is told to stop ends the series.
+    """Train once per seed, each in a sub-directory; a run that is stopped ends the series.
 
-    Arguments are those of `fit`, but that the seed of `options` is not used, their `max_time` is
-    that of all runs together, and `run_dir` gets sub-folders `seed-N` and the table of all seeds.
-    With `resume`, runs that are done stay as they are, and seeds are added to those of the series.
+    Arguments are those of `fit`. `options.seed` is ignored, `options.max_time` limits all runs
+    together, and `run_dir` gets sub-directories `seed-N` and a table of all seeds. With `resume`,
+    finished runs stay as they are, and `seeds` are added to those of the series.
 
     Example:
         >>> result = fit_seeds("mnist", graphs, seeds=[0, 1, 2])  # doctest: +SKIP
@@ -170,16 +169,15 @@ def fit_folds(
     progress: bool = True,
     data_dir: Path | None = None,
 ) -> FoldsResult:
-    """Cross-validate: train once for each fold of your graphs, which is then the test set.
+    """Cross-validate: train once per fold of your graphs, which is then the test set.
 
-    The other folds are shared out between training and validation. Folds have equal shares of the
-    classes, where there are classes. When all are trained, each graph is predicted by the model
-    that has not seen it.
+    The other folds are divided into training and validation. Folds are stratified by class. At the
+    end, each graph is predicted by the model that was not trained on it.
 
-    Arguments are those of `fit_seeds`, but that there are `folds` in place of seeds, with
-    sub-folders `fold-N` and a file `out_of_fold.csv`, and that `data_dir` is where what is read
-    from files is kept; None for the default place. `data.split` and `data.split_seed` say how folds
-    are drawn; a model that is chosen by the graphs is so by those that the first fold trains on.
+    Arguments are those of `fit_seeds`, with `folds` instead of seeds, sub-directories `fold-N` and
+    a file `out_of_fold.csv`. `data_dir` is the cache of graphs read from files; None for the
+    default. `data.split` and `data.split_seed` say how folds are made. If the model is chosen by
+    the data, the training graphs of the first fold decide.
 
     Example:
         >>> result = fit_folds(graphs=graphs, folds=10)  # doctest: +SKIP
@@ -219,7 +217,7 @@ def _fit_series(
     resume: bool,
     before: Callable[[], None],
 ) -> Series:
-    """Train one run after the other, and write the table of all after each."""
+    """Train one run after the other; write the table of all runs after each."""
     begin = time.monotonic()
     # those that are done stay in the table, even where one before them stops
     found = {path: RunDir(path).done() if resume else None for path in series}
@@ -246,7 +244,7 @@ def _fit_series(
 
 
 def _checked(options: RunOptions | None, run_dir: Path | str | None, resume: bool) -> RunOptions:
-    """Return the options, the defaults for None; a folder without a name is rejected."""
+    """Return the options, the defaults for None; an empty path is rejected."""
     check_is("options", options, RunOptions | None)
     if run_dir == "":
         raise UserError("run_dir must be a name, or None for a new one, got ''")
@@ -258,7 +256,7 @@ def _checked(options: RunOptions | None, run_dir: Path | str | None, resume: boo
 def _launch(
     experiment: Experiment, options: RunOptions, run_dir: Path | str | None
 ) -> tuple[ProcessGroup, RunDir]:
-    """Start the processes and name the folder; what cannot run there is rejected before."""
+    """Start the processes and name the run directory; first reject what cannot run."""
     if experiment.data is not None and experiment.split_sizes is not None:
         raise UserError(
             "split_sizes must be null for custom graphs, which are not generated, "
@@ -273,7 +271,7 @@ def _launch(
 
 
 def _named(experiment: Experiment | str | Path | None, size: Size) -> Experiment | None:
-    """Read a preset by its name; None where model and training are chosen by the graphs."""
+    """Read a preset by name; None if model and training are chosen by the data."""
     if isinstance(experiment, str | Path):
         experiment = load_experiment(experiment)
     if experiment is not None:
@@ -294,7 +292,7 @@ def _resolve(
     data: DataOptions | None,
     size: Size,
 ) -> tuple[Experiment, GraphStore | None]:
-    """Read a preset by its name, and make the experiment about the graphs that were given."""
+    """Read a preset by name, and adapt the experiment to the given graphs."""
     experiment = _named(experiment, size)
     if graphs is not None and not isinstance(graphs, GraphStore):
         return take_graphs(graphs, experiment, data, size)
@@ -313,7 +311,7 @@ def _folds_of(
     size: Size,
     data_dir: Path | None,
 ) -> Callable[[int], Opened]:
-    """Return what opens the graphs with one of the folds as their test set."""
+    """Return a function that opens the graphs with a given fold as test set."""
     experiment = _named(experiment, size)
     if folds < 2:  # noqa: PLR2004
         raise UserError(f"folds must be 2 at least, got {folds}")
@@ -341,7 +339,7 @@ def _folds_of(
 def _write_out_of_fold(
     result: FoldsResult, opened: Callable[[int], Opened], device: torch.device
 ) -> None:
-    """Predict each graph by the model that did not see it; a fold without weights leaves none."""
+    """Write out-of-fold predictions; without the weights of a fold there is no file."""
     if not all(RunDir(run.run_dir).best.exists() for run in result.runs):
         return
     parts: list[Predictions] = []
@@ -370,10 +368,9 @@ def run_fit(
     resume: bool,
     before: Callable[[], None] | None = None,
 ) -> RunResult:
-    """Do what `fit` does, with the processes that were started and the graphs that were opened.
+    """`fit` with started processes and opened graphs.
 
-    The first process calls `before` when nothing is left that could be rejected, and nothing has
-    been written.
+    The first process calls `before` after all checks and before anything is written.
     """
     _check_splits(experiment, store)
     experiment.check_loss()
@@ -430,7 +427,7 @@ def run_fit(
 
 
 def _check_splits(experiment: Experiment, store: GraphStore) -> None:
-    """Reject what could be trained on but not scored, before an epoch is lost on it."""
+    """Reject splits that cannot be scored, before the first epoch."""
     level, own = experiment.dataset_info.task.level, experiment.data
     shares = (
         f"; data.split_ratios {own.split_ratios} share out those without a split" if own else ""
@@ -447,7 +444,7 @@ def _check_splits(experiment: Experiment, store: GraphStore) -> None:
 
 
 def _step(state: RunState, store: GraphStore, is_captured: bool) -> TrainStep:
-    """Make the step."""
+    """Make the training step."""
     parts = state.model, state.optimizer, store, state.experiment, state.team
     shared: dict[str, Any] = {
         "precision": state.options.precision,
@@ -461,7 +458,7 @@ def _step(state: RunState, store: GraphStore, is_captured: bool) -> TrainStep:
 
 
 def compile_before(loop: Loop) -> None:
-    """Compile kernels, and the model where that was decided; go on without where it fails."""
+    """Compile kernels, and the model if that was decided; continue without if it fails."""
     state = loop.state
     if loop.is_captured:
         loop.compile_kernels()
@@ -479,7 +476,7 @@ def compile_before(loop: Loop) -> None:
 
 
 def _start(state: RunState, store: GraphStore, run_dir: RunDir) -> StartRecord:
-    """Say what is run, how the task was understood, and what was decided about the graphs."""
+    """Report data set, model, inferred task and decisions."""
     notes = [*understood(state.experiment, store), *state.experiment.chosen.splitlines()]
     if store.is_transductive:
         items = "pairs" if PAIRS + LINKS in store.tables else "nodes"
@@ -517,7 +514,7 @@ OPTIMIZERS: dict[OptimizerName, type[torch.optim.AdamW] | type[torch.optim.Adam]
 
 
 def make_model(experiment: Experiment, options: RunOptions, team: ProcessGroup) -> GraphMamba:
-    """Build the model on the device, its BatchNorm over all processes if that is asked for."""
+    """Build the model on the device, with synchronised BatchNorm if requested."""
     model = experiment.build(seed=options.seed)
     model.backbone.noise_seed.process = team.rank
     if options.sync_batchnorm and team.world > 1:
@@ -528,7 +525,7 @@ def make_model(experiment: Experiment, options: RunOptions, team: ProcessGroup) 
 def make_optimizer(
     model: GraphMamba, optim: OptimConfig, device: torch.device, is_captured: bool
 ) -> Optimizer:
-    """Make the optimizer; a captured step needs one that the GPU runs by itself."""
+    """Make the optimizer, capturable for CUDA graphs."""
     kind, rate = OPTIMIZERS[optim.optimizer], optim.lr
     if not is_captured:
         return kind(model.parameters(), lr=rate, weight_decay=optim.weight_decay)
@@ -550,7 +547,7 @@ def make_state(
     store: GraphStore,
     team: ProcessGroup,
 ) -> RunState:
-    """Put together what is saved, at the beginning of the first epoch."""
+    """Make the state of a new run."""
     ids, size = store.split_ids("train"), experiment.train.batch_size
     if store.is_transductive and len(ids) == 1:
         ids, size = ids.repeat(experiment.train.steps_per_epoch), 1

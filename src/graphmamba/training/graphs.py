@@ -1,4 +1,4 @@
-"""The graphs of an experiment: opened, taken from Python, and compared with others."""
+"""The graphs of an experiment: opened from files, taken from Python, checked on resume."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -30,12 +30,12 @@ from graphmamba.training.experiment import Experiment
 def open_data(
     experiment: Experiment, data_dir: Path | None = None, *, draws_split: bool = True
 ) -> tuple[Experiment, GraphStore]:
-    """Open the experiment's graphs; own ones tell it their columns, task and names.
+    """Open the graphs of an experiment; custom graphs add their features, task and names to it.
 
     Args:
-        experiment: Which graphs, and which columns its model reads.
-        data_dir: Where sets are kept; None for the default place.
-        draws_split: Whether custom graphs get a part where their files do not say which.
+        experiment: The data set, and the columns that the model reads.
+        data_dir: Directory of data sets; None for the default.
+        draws_split: Whether custom graphs without a split are split.
     """
     check_is("experiment", experiment, Experiment, "load_experiment reads one by its name")
     asked = columns_read(experiment.model, experiment.encoder)
@@ -70,13 +70,13 @@ def open_with_defaults(
     given: Mapping[str, object] | None = None,
     data_dir: Path | None = None,
 ) -> tuple[Experiment, GraphStore]:
-    """Open custom graphs, and choose model and training by them.
+    """Open custom graphs, and choose model and training by the data.
 
     Args:
-        data: Where they are, and how they are read.
+        data: Path and reading options.
         size: Of the model.
-        given: What the user has said, by dotted key; all else is chosen.
-        data_dir: Where sets are kept; None for the default place.
+        given: Options of the user by dotted key, which override the defaults.
+        data_dir: Directory of data sets; None for the default.
     """
     found = open_custom(data.path, data.options, data_dir, describes=True)
     data = data.described(found.features, found.task, found.class_names, found.feature_names)
@@ -95,17 +95,15 @@ def take_graphs(
     options: DataOptions | None = None,
     size: Size = "auto",
 ) -> tuple[Experiment, GraphStore]:
-    """Make a model's experiment about these graphs, and compute the columns that it reads.
+    """Return an experiment and a store for these graphs, with the columns that the model reads.
 
     Args:
-        graphs: Graphs with `x`, `edge_index`, perhaps `edge_attr`, labels `y`, and perhaps their
-            part as a word in `split`, or masks of their nodes; in a list, a data set of PyG, a
-            `DataLoader` or a `Batch`, or one graph by itself. Or graphs of networkx, whose
-            attributes are features.
-        experiment: Model and training; None chooses them by the graphs.
-        options: What labels are, and how graphs or nodes that name no part are split; None reads it
-            off the graphs.
-        size: Size of the model that is chosen, where no experiment is given.
+        graphs: PyG graphs with `x`, `edge_index`, `y`, optionally `edge_attr` and `split` (or node
+            masks); as a list, a dataset, a `DataLoader`, a `Batch` or a single `Data`. Or networkx
+            graphs, whose attributes are features.
+        experiment: Model and training; None chooses them by the data.
+        options: Task of the labels and how to split; None infers both.
+        size: Size of the chosen model if no experiment is given.
     """
     options = options or DataOptions()
     if experiment is not None:
@@ -127,13 +125,13 @@ def take_graphs(
 
 
 def names_in(experiment: Experiment) -> CustomGraphs | None:
-    """What the owner of custom graphs in files calls them; None where they are numbered."""
+    """Names of custom graphs in files; None if they are numbered."""
     own = experiment.data
     return read_unlabelled(own.path, own.options.undrawn) if own is not None and own.path else None
 
 
 def with_statistics(experiment: Experiment, store: GraphStore) -> Experiment:
-    """Tell an experiment what the training labels of custom graphs are like, where it is known."""
+    """Add statistics of the training labels of custom graphs to an experiment."""
     data = experiment.data
     if data is None or data.labels is None or data.labels.level == "link":
         return experiment
@@ -158,27 +156,26 @@ def labels_in(store: GraphStore, level: Level, split: str) -> Tensor:
 
 
 PER_NODE, PER_EDGE = 40, 4
-"""Numbers of each channel and layer that a step on a whole graph keeps, measured on the CPU; scores
-keep those of one layer at most."""
+"""Floats per channel and layer that a step on a whole graph keeps for each node and edge, measured
+on the CPU; evaluation keeps those of one layer."""
 DRAWN = 10, 512
-"""Neighbours of a node, and nodes or pairs of a batch, where a graph does not fit."""
+"""Neighbours of a node, and nodes or pairs of a batch, with neighbour sampling."""
 
 
 def in_parts(
     experiment: Experiment, store: GraphStore, device: torch.device
 ) -> tuple[Experiment, GraphStore]:
-    """Learn one graph whole if a step on it fits into memory, else by neighbours of its nodes.
+    """Train on the whole graph if a step fits into memory, otherwise with neighbour sampling.
 
-    Scores are those of the whole graph as long as its layers fit one by one. Ranks among all nodes
-    need it in any case.
+    Evaluation uses the whole graph as long as single layers fit; ranking metrics always need it.
 
     Args:
-        experiment: Says by `train.neighbours` if that is to be decided.
+        experiment: `train.neighbours` decides, or null for automatic.
         store: Graphs on the CPU.
-        device: Where they are learned.
+        device: Device of the training.
 
     Returns:
-        The experiment with what was decided, and the graphs, on the device or sent to it.
+        The experiment with the decision, and the store, with its graphs or batches on the device.
     """
     train, level = experiment.train, experiment.dataset_info.task.level
     is_one = len(store) == 1 and store.is_transductive
@@ -202,7 +199,7 @@ def in_parts(
 
 
 def fits(experiment: Experiment, store: GraphStore, device: torch.device, layers: int = 1) -> bool:
-    """Whether a graph fits into half of the free memory, with what so many layers make of it."""
+    """Whether a graph and the activations of `layers` layers fit into half of the free memory."""
     nodes, edges = (int(store.tables[kind].ptr[-1]) for kind in ("nodes", "edges"))
     numbers = experiment.model.channels * layers * (PER_NODE * nodes + PER_EDGE * edges)
     return 4 * numbers <= ROOM * free_memory(device)
@@ -212,11 +209,11 @@ READ = {
     *("x", "edge_index", "edge_attr", DESCRIPTORS, LINKS, "edge_label", "y"),
     *(NODE_SPLIT, PAIR_SPLIT),
 }
-"""Columns that come from files; others are computed of these."""
+"""Columns from the data; others are computed from them."""
 
 
 def identity_of(experiment: Experiment, store: GraphStore) -> str:
-    """Fingerprint of custom graphs; empty for benchmarks, whose name says which they are."""
+    """Fingerprint of custom graphs; empty for benchmarks."""
     if experiment.data is None:
         return ""
     digest = sha256()
@@ -232,13 +229,13 @@ def identity_of(experiment: Experiment, store: GraphStore) -> str:
 
 
 def check_same_graphs(experiment: Experiment, known: object, found: str, use: str) -> None:
-    """Reject graphs that are not those of the training, as far as that is known.
+    """Reject graphs other than those of the training, if their fingerprint is known.
 
     Args:
-        experiment: Says whether the graphs are in files or were given from Python.
-        known: What the run has written down; nothing where it is older than this.
-        found: The identity of the graphs at hand.
-        use: What to do about it.
+        experiment: Its data source: files or Python.
+        known: Fingerprint stored with the run; empty in older ones.
+        found: Fingerprint of the present graphs.
+        use: Advice for the message.
     """
     if known and found and known != found:
         is_in_files = experiment.data is not None and experiment.data.path

@@ -1,4 +1,4 @@
-"""The loop: batches become steps, steps epochs, and every epoch is scored."""
+"""The training loop: steps, epochs, evaluation after every epoch, checkpoints."""
 
 import math
 import os
@@ -33,12 +33,12 @@ from graphmamba.training.step import TrainStep, kept_buffers
 from graphmamba.training.stop import NonFiniteCheck, StopSignals
 
 VOTE_EVERY = 16
-"""Steps between two questions whether all processes should stop or save."""
+"""Steps between two votes of all processes on whether to stop or save."""
 
 
 @dataclass
 class Loop:
-    """One run from where its state stands to its end."""
+    """One run, from its current state to its end."""
 
     state: RunState
     store: GraphStore
@@ -76,15 +76,15 @@ class Loop:
         self._earlier = state.progress.seconds
 
     def begin(self) -> None:
-        """Write what is run, and the state before the first step: from now on it can be resumed."""
+        """Write the configuration and the first checkpoint: from now on the run can be resumed."""
         state, config = self.state, self.run_dir.config
         state.team.rank_zero_first(lambda: write_config(config, state.experiment, state.options))
         self._save()
 
     def compile_kernels(self) -> None:
-        """Compile all Triton kernels of captured steps and scores side by side.
+        """Compile all Triton kernels of captured steps and evaluations in parallel.
 
-        Otherwise each would be compiled when it is first launched, one after another.
+        Otherwise they would be compiled one after another, each at its first launch.
         """
         from graphmamba.ops.precompile import collected_kernels, compile_kernels
 
@@ -109,7 +109,7 @@ class Loop:
             warnings.warn(f"kernels are compiled one by one as they are used: {why}", stacklevel=2)
 
     def run(self) -> RunResult:
-        """Train until there is a reason to end; then the state and what was found are written."""
+        """Train until the last epoch or a reason to stop; then write checkpoint and results."""
         state, progress, train = self.state, self.state.progress, self.state.experiment.train
         patience = state.options.early_stopping
         if patience is None:
@@ -142,7 +142,7 @@ class Loop:
         return result
 
     def _train_epoch(self) -> StopReason | None:
-        """Make the steps that are left of this epoch; the stop reason where it was interrupted."""
+        """Run the remaining steps of this epoch; returns the stop reason if interrupted."""
         progress, sampler = self.state.progress, self.state.sampler
         schedule, optimizer = self.state.schedule, self.state.optimizer
         rate = -1.0
@@ -169,7 +169,7 @@ class Loop:
         return None
 
     def _interruption(self) -> StopReason | None:
-        """Save the state if it is time to, and say whether to stop."""
+        """Save a checkpoint if one is due; returns the reason to stop, or None."""
         team, stops = self.state.team, self.stops
         if team.world > 1 and self.state.progress.step % VOTE_EVERY:
             return None
@@ -183,7 +183,7 @@ class Loop:
         return None
 
     def _score_epoch(self) -> StopReason | None:
-        """Evaluate, choose, write and report; then the next epoch can begin, or there is none."""
+        """Evaluate, keep the best weights, write and report; returns a stop reason or None."""
         state, progress = self.state, self.state.progress
         begin = time.monotonic()
         sums = torch.stack([progress.loss_sum, torch.full_like(progress.loss_sum, progress.labels)])
@@ -247,7 +247,7 @@ class Loop:
         return True
 
     def write_best(self) -> None:
-        """Write the chosen weights, if there are any; every process has to call it."""
+        """Write the best weights, if there are any; all processes have to call it."""
         best = self.state.progress.best
         if best is None:
             return
@@ -273,7 +273,7 @@ class Loop:
 
 
 def peak_memory(device: torch.device) -> int:
-    """Bytes at the peak: of the GPU's allocator, or of the process where there is no GPU."""
+    """Peak memory in bytes: of the GPU's allocator, or of the process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

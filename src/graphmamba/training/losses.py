@@ -1,4 +1,4 @@
-"""What training minimises; entries without a label (NaN, or a negative class) do not count."""
+"""Loss functions; entries without a label (NaN, or a negative class) do not count."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -22,19 +22,19 @@ class Links:
 
     pairs: Int[Tensor, "2 pairs"]
     label: Float[Tensor, " pairs"]
-    """1 for pairs that belong together, 0 for the others."""
+    """1 for positive pairs, 0 for negative ones."""
     batch: Int[Tensor, " nodes"]
     """Graph of each node, ascending."""
     num_graphs: int
     known: Int[Tensor, "2 edges"] | None = None
-    """Edges that the model sees, in one graph whose other edges are asked for: no competitors."""
+    """Message passing edges of a single graph whose edges are split; they are not ranked."""
 
 
 Target = Int[Tensor, " rows"] | Float[Tensor, "rows outputs"] | Links
 
 
 def target_of(graphs: Data, level: Level, batch: Int[Tensor, " nodes"], num_graphs: int) -> Target:
-    """Take the labels out of a batch."""
+    """Return the labels of a batch."""
     if level == "link":
         return Links(graphs.edge_label_index, graphs.edge_label.float(), batch, num_graphs)
     return graphs.y
@@ -48,9 +48,9 @@ def binary_cross_entropy(
     label: Float[Tensor, "rows outputs"],
     weights: Float[Tensor, " outputs"] | None = None,
 ) -> Scalar:
-    """Mean over all labelled entries; each column is a yes-or-no question of its own.
+    """Mean over all labelled entries; each column is a binary label.
 
-    -w y log p - (1 - y) log(1 - p), with a weight w of the positive answers of each column.
+    -w y log p - (1 - y) log(1 - p), with a weight w of the positive labels of each column.
     """
     _check_alike(logits, label)
     is_labelled = ~torch.isnan(label)
@@ -86,7 +86,7 @@ def huber(
 def _errors(
     prediction: Float[Tensor, "rows outputs"], target: Float[Tensor, "rows outputs"]
 ) -> tuple[Float[Tensor, "rows outputs"], Tensor]:
-    """What predictions differ by, and where there is a target."""
+    """Prediction errors, and which entries have a target."""
     _check_alike(prediction, target)
     is_labelled = ~torch.isnan(target)
     return prediction - target.masked_fill(~is_labelled, 0.0), is_labelled
@@ -100,8 +100,9 @@ def cross_entropy(
 ) -> Scalar:
     """Mean over all labelled rows of -sum_k w_k q_k log p_k.
 
-    q has 1 - smoothing + smoothing / K at the label and smoothing / K at the K - 1 others. Unlike
-    torch's the sum is divided by the rows, not by their weights, so that batches add up.
+    q is 1 - smoothing + smoothing / K at the label and smoothing / K at the other K - 1 classes.
+    Unlike torch's, the sum is divided by the number of rows, not by their weights, so that batches
+    add up.
     """
     losses = functional.cross_entropy(
         logits,
@@ -122,9 +123,9 @@ def focal(
     label: Int[Tensor, " rows"] | Float[Tensor, "rows outputs"],
     weights: Float[Tensor, " outputs"] | None = None,
 ) -> Scalar:
-    """Mean of -w (1 - p)^gamma log p, p the probability of what is right (gamma = 2).
+    """Mean of -w (1 - p)^gamma log p, p the probability of the true label (gamma = 2).
 
-    Classes as integers, or yes-or-no answers as floats, where w weighs the positive ones. From
+    Labels are classes (integers) or binary (floats, with w the weight of positive ones). From
     "Focal Loss for Dense Object Detection", https://arxiv.org/abs/1708.02002.
     """
     if label.is_floating_point():
@@ -143,7 +144,7 @@ def focal(
 def weighted_cross_entropy(
     logits: Float[Tensor, "rows classes"], label: Int[Tensor, " rows"]
 ) -> Scalar:
-    """Weighted mean, a class the heavier the rarer it is in this batch."""
+    """Cross-entropy weighted by class, rare classes of the batch more (`balanced_weights`)."""
     weight = balanced_weights(label, logits.shape[1], _exact(logits))
     # a batch of one class has no weight at all, and nothing to balance
     total = weight.sum().clamp_min(torch.finfo(weight.dtype).tiny)
@@ -154,7 +155,7 @@ def weighted_cross_entropy(
 def weighted_binary_cross_entropy(
     logits: Float[Tensor, "rows 1"], label: Int[Tensor, " rows"]
 ) -> Scalar:
-    """Two classes, one logit; unlike the form for many classes, divided by the number of rows."""
+    """The same for two classes and one logit, but divided by the number of rows."""
     weight = balanced_weights(label, 2, _exact(logits))
     losses = functional.binary_cross_entropy_with_logits(
         logits[:, 0], label.clamp_min(0).to(logits.dtype), reduction="none"
@@ -169,7 +170,7 @@ def link_cross_entropy(embeddings: Float[Tensor, "nodes channels"], links: Links
 
 
 def link_l1(embeddings: Float[Tensor, "nodes channels"], links: Links) -> Scalar:
-    """Distance of the inner products from 0 and 1 themselves, as Exphormer trains."""
+    """Absolute error of the inner products against 0 and 1, as in Exphormer's code."""
     scores = pair_scores(embeddings, links.pairs)
     return l1(scores[:, None], links.label[:, None].to(_exact(scores)))
 
@@ -189,7 +190,7 @@ LOSSES: dict[LossName, Callable[..., Scalar]] = {
 
 
 def check_fits(argument: str, loss: LossName, task: Task) -> None:
-    """Reject a loss that cannot read the labels of a task, or reads them as something else."""
+    """Reject a loss that does not fit the labels of a task."""
     if loss not in task.losses:
         listed = " or ".join(repr(name) for name in task.losses)
         raise UserError(f"{argument} must be {listed} for {task.in_words}, got {loss!r}")
@@ -197,17 +198,17 @@ def check_fits(argument: str, loss: LossName, task: Task) -> None:
 
 @dataclass(frozen=True)
 class Objective:
-    """What is minimised: a loss with its weights, and the units that outputs are in.
+    """A loss with its weights, and the units of the outputs.
 
-    Outputs stand for targets that are standardised by the training split, (y - mean) / std, where
-    these are given. Losses are reported in the user's own units.
+    If mean and std are given, outputs predict standardised targets (y - mean) / std. Losses are
+    reported in the original units.
     """
 
     loss: LossName
     weights: Float[Tensor, " outputs"] | None = None
-    """Of each class, or of the positive answers of each column."""
+    """Weight of each class, or of the positive labels of each column."""
     smoothing: float = 0.0
-    """Share of each label that is spread over all classes."""
+    """Label smoothing."""
     mean: Float[Tensor, " outputs"] | None = None
     std: Float[Tensor, " outputs"] | None = None
 
@@ -250,7 +251,7 @@ class Objective:
 
 
 Weights = Literal["balanced"] | tuple[float, ...] | None
-"""What a user says about the weights of classes or answers."""
+"""Options for the weights of classes or positive labels."""
 
 
 def objective_of(
@@ -261,9 +262,9 @@ def objective_of(
     positive_weights: Weights = None,
     smoothing: float = 0.0,
 ) -> Objective:
-    """Make the objective of a task; weights that its loss does not read are rejected.
+    """Make the objective of a task; weights that its loss does not use are rejected.
 
-    Statistics are those of the training labels of custom graphs; the others are as in `train`.
+    `statistics` are those of the training labels of custom graphs; the rest is as in `TrainConfig`.
     """
     if smoothing and loss != "cross_entropy":
         raise UserError(
@@ -302,7 +303,7 @@ def objective_of(
 def balanced_weights(
     label: Int[Tensor, " rows"], classes: int, dtype: torch.dtype = torch.float32
 ) -> Float[Tensor, " rows"]:
-    """Weight of each row: the share of labelled rows that are of another class, 0 unlabelled."""
+    """Weight of each row: the share of labelled rows of other classes; 0 if unlabelled."""
     is_labelled = (label >= 0).to(dtype)
     known = label.clamp_min(0)
     count = is_labelled.new_zeros(classes).index_add_(0, known, is_labelled)
@@ -311,7 +312,7 @@ def balanced_weights(
 
 
 def _check_alike(prediction: Tensor, target: Tensor) -> None:
-    """Reject targets of another shape, which torch would spread over the predictions."""
+    """Reject targets of another shape, which torch would broadcast."""
     if prediction.shape != target.shape:
         raise UserError(
             f"target must have the shape of the prediction, {tuple(prediction.shape)}, "
@@ -320,10 +321,10 @@ def _check_alike(prediction: Tensor, target: Tensor) -> None:
 
 
 def _exact(scores: Float[Tensor, "*shape"]) -> torch.dtype:
-    """The type to add up in: that of the scores, float32 at least."""
+    """The type of sums: that of the predictions, at least float32."""
     return torch.promote_types(scores.dtype, torch.float32)
 
 
 def _mean(losses: Float[Tensor, "*shape"], counts: Tensor) -> Scalar:
-    """Average where `counts`; a sum and a quotient, since picking rows would wait for the GPU."""
+    """Mean over entries where `counts`, without indexing, which would wait for the GPU."""
     return (losses * counts).sum() / counts.sum().clamp_min(1)

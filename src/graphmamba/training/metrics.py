@@ -1,8 +1,8 @@
-"""What a split is scored by, collected batch after batch.
+"""Metrics of a split, accumulated batch by batch.
 
-The states of several processes together make the score of the whole split, to the last bit whatever
-the number of processes: counts are integers, and sums of numbers are rounded once (`math.fsum`), so
-that their order does not matter.
+States of several processes are merged, and the score has the same bits for any number of processes:
+counts are integers, and sums of floats are rounded once (`math.fsum`), so that their order does not
+matter.
 """
 
 import math
@@ -21,12 +21,12 @@ from graphmamba.training.losses import Links
 
 
 class Metric:
-    """Scores that need the same of each batch.
+    """Scores that are computed from the same rows.
 
     Args:
-        rows: What to keep of a batch: from predictions and what `target_of` gives to rows.
-        score: From all rows, on the CPU, to scores by name.
-        empty: No rows, of their shape and type.
+        rows: Maps predictions and targets (of `target_of`) of a batch to the rows to keep.
+        score: Maps all rows, on the CPU, to scores by name.
+        empty: A tensor of no rows, of their shape and type.
     """
 
     def __init__(
@@ -39,7 +39,7 @@ class Metric:
         self._kept: list[Tensor] = []
 
     def update(self, prediction: Tensor, target: Any) -> None:
-        """Take in one batch."""
+        """Add a batch."""
         self._kept.append(self._rows(prediction.detach(), target))
 
     def state(self) -> Tensor:
@@ -47,11 +47,11 @@ class Metric:
         return torch.cat(self._kept) if self._kept else self._empty
 
     def merge(self, states: Sequence[Tensor]) -> None:
-        """Take these rows in place of what was taken in."""
+        """Replace the state by these rows."""
         self._kept = list(states)
 
     def compute(self) -> dict[str, float]:
-        """Score what was taken in."""
+        """Compute the scores."""
         return self._score(self.state().cpu())
 
 
@@ -62,8 +62,8 @@ Classwise = Float[Tensor, " classes"]
 def average_precision(prediction: Columns, target: Columns) -> float:
     """Average precision of each column, sum of (R_n - R_{n-1}) P_n, then the plain mean.
 
-    NaN labels are skipped, and so are columns without a positive label, where it is undefined. A
-    prediction that is no number has no rank: neither has the score then.
+    NaN labels are skipped, and so are columns without a positive label. The score is NaN if a
+    prediction is NaN.
     """
     from sklearn.metrics import average_precision_score
 
@@ -80,7 +80,7 @@ def average_precision(prediction: Columns, target: Columns) -> float:
 
 
 def roc_auc(prediction: Columns, target: Columns) -> float:
-    """Area under the ROC curve of each column, then the mean over those with both answers.
+    """Area under the ROC curve of each column, then the mean over columns with both labels.
 
     It is the share of pairs of a positive and a negative row that are in the right order, ties
     counting half: (sum of the positives' ranks - P (P + 1) / 2) / (P N).
@@ -104,7 +104,7 @@ def roc_auc(prediction: Columns, target: Columns) -> float:
 
 
 def log_loss_of_answers(prediction: Columns, target: Columns) -> float:
-    """Mean of -log of the probability of the right answer over all known entries."""
+    """Mean of -log of the probability of the true label over all known entries."""
     known = ~torch.isnan(target)
     # a positive answer has probability sigmoid(x), a negative one sigmoid(-x)
     signed = prediction[known] * (1 - 2 * target[known])
@@ -112,7 +112,7 @@ def log_loss_of_answers(prediction: Columns, target: Columns) -> float:
 
 
 def macro_f1_of_answers(prediction: Columns, target: Columns) -> float:
-    """F1 of each column, yes above 1/2; mean over columns with a yes, true or guessed."""
+    """F1 of each column, positive above 1/2; mean over columns with true or predicted ones."""
     right, both = _answers_right(prediction, target)
     return _mean((2 * right / both)[both != 0].tolist())
 
@@ -124,7 +124,7 @@ def micro_f1_of_answers(prediction: Columns, target: Columns) -> float:
 
 
 def _answers_right(prediction: Columns, target: Columns) -> tuple[Classwise, Classwise]:
-    """True positives of each column; and its positives and its guesses, added up."""
+    """True positives of each column; and its positives plus its predicted positives."""
     guess = (prediction > 0) & ~target.isnan()
     is_positive = target == 1
     both = (guess.sum(dim=0) + is_positive.sum(dim=0)).double()
@@ -148,7 +148,7 @@ def rmse(prediction: Columns, target: Columns) -> float:
 def r2(prediction: Columns, target: Columns) -> float:
     """Share of each column's variance that is explained, 1 - sum (y - p)^2 / sum (y - mean)^2.
 
-    Then the plain mean; columns whose targets are all alike are left out.
+    Then the plain mean; columns with constant targets are left out.
     """
 
     def explained(p: Float[Tensor, " rows"], y: Float[Tensor, " rows"]) -> float:
@@ -205,11 +205,11 @@ COLUMN_SCORES: dict[str, Callable[[Columns, Columns], float]] = {
     "r2": r2,
     "spearman": spearman,
 }
-"""Of yes-or-no answers and of numbers, a column each; pairs of nodes are one column of answers."""
+"""Metrics of binary labels and of regression targets, per column; links are one binary column."""
 
 
 def column_metric(task: Task, names: Sequence[str]) -> Metric:
-    """Keep predictions and targets of all rows side by side, as many columns of each."""
+    """Metric that keeps predictions and targets of all rows, side by side."""
     columns = 1 if task.kind == "link" else task.outputs
 
     def rows(
@@ -234,14 +234,14 @@ def predicted_class(prediction: Float[Tensor, "rows outputs"]) -> Int[Tensor, " 
 
 
 def log_loss_of_classes(logits: Columns, is_class: Columns) -> float:
-    """Mean of -log of the probability of the right class."""
+    """Mean of -log of the probability of the true class."""
     return _mean((-logits.log_softmax(dim=1))[is_class == 1].tolist())
 
 
 def _one_against_rest(
     logits: Columns, is_class: Columns
 ) -> tuple[Float[Tensor, "rows scores"], Float[Tensor, "rows scores"]]:
-    """Scores and answers of each class; of two classes those of the second alone."""
+    """One-vs-rest scores and labels of each class; with two classes, of the second one only."""
     if logits.shape[1] == 2:  # noqa: PLR2004
         # the order of the probabilities, which may round to 1 together
         return logits[:, 1:] - logits[:, :1], is_class[:, 1:]
@@ -255,11 +255,11 @@ CLASS_SCORES: dict[str, Callable[[Columns, Columns], float]] = {
     ),
     "log_loss": log_loss_of_classes,
 }
-"""Of classes, by the probability of each; the areas of more than two are means."""
+"""Metrics of class probabilities; with more than two classes, areas are one-vs-rest means."""
 
 
 def class_metric(task: Task, names: Sequence[str]) -> Metric:
-    """Keep the logits and the class of all rows; a negative class is no label."""
+    """Metric that keeps logits and class of all rows; a negative class is no label."""
 
     def rows(logits: Columns, label: Int[Tensor, " rows"]) -> Float[Tensor, "rows both"]:
         return torch.cat([logits, label[:, None].to(logits.dtype)], dim=1).double()
@@ -276,7 +276,7 @@ def class_metric(task: Task, names: Sequence[str]) -> Metric:
 
 
 def accuracy(right: Classwise, true: Classwise, guessed: Classwise) -> float:  # noqa: ARG001
-    """Share of rows whose class was found."""
+    """Share of rows whose class is predicted."""
     return float(right.sum() / true.sum())
 
 
@@ -286,27 +286,27 @@ def balanced_accuracy(right: Classwise, true: Classwise, guessed: Classwise) -> 
 
 
 def macro_f1(right: Classwise, true: Classwise, guessed: Classwise) -> float:
-    """F1 of each class, 2 TP / (2 TP + FP + FN); mean over classes that occur or were guessed."""
+    """F1 of each class, 2 TP / (2 TP + FP + FN); mean over classes that occur or are predicted."""
     both = true + guessed
     return float((2 * right / both)[both > 0].mean())
 
 
 def micro_f1(right: Classwise, true: Classwise, guessed: Classwise) -> float:
-    """F1 of all classes together: the accuracy, where each row has a guess."""
+    """F1 of all classes together: the accuracy, if each row has a prediction."""
     return float(2 * right.sum() / (true.sum() + guessed.sum()))
 
 
 def weighted_f1(right: Classwise, true: Classwise, guessed: Classwise) -> float:
-    """F1 of each class, then the mean weighted by how often it occurs."""
+    """F1 of each class, then the mean weighted by class frequency."""
     f1 = (2 * right / (true + guessed)).where(true > 0, 0.0)
     return float((f1 * true).sum() / true.sum())
 
 
 def mcc(right: Classwise, true: Classwise, guessed: Classwise) -> float:
-    """Matthews correlation coefficient of true and guessed classes; 0 where one is constant.
+    """Matthews correlation coefficient of true and predicted classes; 0 if one is constant.
 
     (c s - sum_k p_k t_k) / sqrt((s^2 - sum p_k^2) (s^2 - sum t_k^2)) with c of s rows right, and
-    class k guessed p_k and true t_k times.
+    class k predicted p_k and true t_k times.
     """
     s = true.sum()
     covariance = right.sum() * s - (guessed * true).sum()
@@ -323,14 +323,14 @@ COUNT_SCORES: dict[str, Callable[[Classwise, Classwise, Classwise], float]] = {
     "weighted_f1": weighted_f1,
     "mcc": mcc,
 }
-"""Of classes, by how often each was found, occurs and was guessed."""
+"""Metrics from true positives, true counts and predicted counts of each class."""
 
 
 def count_metric(task: Task, names: Sequence[str]) -> Metric:
-    """Count how often each class (row) was taken for each, in a table for each batch.
+    """Metric that keeps the confusion matrix (true class in rows) of each batch.
 
-    The last column counts rows that were taken for none, since the model found no number; a
-    negative class is no label.
+    The last column counts rows without a prediction, whose logits are NaN; a negative class is no
+    label.
     """
     classes = task.classes
 
@@ -361,16 +361,16 @@ COLUMNS = tuple(
 
 
 def ranking_metric(_task: Task, _names: Sequence[str]) -> Metric:
-    """Mean reciprocal rank and hits@k of the right pairs, in three variants.
+    """Mean reciprocal rank and hits@k of the positive pairs, in three variants.
 
-    The baselines of (i, j) are all nodes of the graph, i itself included (raw, the paper's number);
-    or without the other right partners of i (`_filtered`); or without i as well (`_extended`,
-    which "Where did the gap go?" recommends, https://arxiv.org/abs/2309.00367). In one graph whose
-    edges are split, nodes that the model sees joined with i are left out of all three, and of more
-    than 10,000 right pairs so many are ranked, evenly spread. Averaged over the right pairs of a
-    graph, over the graphs of a batch, and over batches by their labelled pairs; so batches of other
-    sizes make slightly other numbers. A graph without right pairs counts 0. All of them are
-    computed, whichever are asked for.
+    The pair (i, j) is ranked among the pairs of i with all nodes of the graph, i included (raw, as
+    in the paper); without the other true partners of i (`_filtered`); or also without i
+    (`_extended`, recommended by "Where did the gap go?", https://arxiv.org/abs/2309.00367). In a
+    single graph whose edges are split, neighbours of i in the message passing graph are left out of
+    all three, and at most 10,000 evenly spaced positive pairs are ranked. Averaged over the
+    positive pairs of a graph, over the graphs of a batch, and over batches weighted by their
+    labelled pairs, so that the score depends slightly on the batch size. A graph without positive
+    pairs counts 0.
     """
 
     def rows(embeddings: Float[Tensor, "nodes channels"], links: Links) -> Columns:
@@ -398,16 +398,16 @@ def ranking_metric(_task: Task, _names: Sequence[str]) -> Metric:
 
 
 def _weighed_mean(values: Float[Tensor, " batches"], weights: Float[Tensor, " batches"]) -> float:
-    """Mean of the batches, rounded once; NaN where none has weight."""
+    """Weighted mean over batches, rounded once; NaN if all weights are 0."""
     total = math.fsum(weights.tolist())
     return math.fsum((values * weights).tolist()) / total if total else math.nan
 
 
 def mean_loss() -> Metric:
-    """Mean of the batches' losses, weighed by their labels, which are the target.
+    """Mean of the losses of batches, weighted by their number of labels.
 
-    It is the loss of all graphs in one batch, unless the loss weighs classes by how often a batch
-    has them. Without any label it is NaN.
+    It is the loss of all graphs as one batch, except for losses with class weights from each batch.
+    NaN without labels.
     """
     return Metric(
         lambda loss, labels: torch.stack([loss, torch.full_like(loss, labels)]).double()[None],
@@ -419,10 +419,9 @@ def mean_loss() -> Metric:
 def ranks(
     embeddings: Float[Tensor, "nodes channels"], links: Links
 ) -> Int[Tensor, "variants pairs"]:
-    """Rank of each pair's score among its competitors, 1 the best: raw, filtered, extended.
+    """Rank of each pair among the candidates, 1 is the best: raw, filtered, extended.
 
-    A baseline with the very same score ranks behind, as in the published code's sort; scores that
-    are not numbers rank last.
+    Candidates with the same score rank behind, as in the published code; NaN scores rank last.
     """
     if links.known is not None:
         return _ranks_in_one_graph(embeddings, links)
@@ -445,13 +444,13 @@ def ranks(
 
 
 MOST_RANKED = 10_000
-"""Right pairs of one graph that are ranked: each meets all nodes."""
+"""Positive pairs of a single graph that are ranked, each against all nodes."""
 MOST_SCORES = 1 << 24
-"""Scores of one graph in memory at a time."""
+"""Scores of a single graph that are in memory at a time."""
 
 
 def _some_right(links: Links) -> Links:
-    """Keep the right pairs of one large graph, evenly spread ones where there are many."""
+    """Positive pairs of a single graph; evenly spaced ones if there are many."""
     if links.known is None:
         return links
     right = (links.label > 0.5).nonzero().flatten()  # noqa: PLR2004
@@ -464,7 +463,7 @@ def _some_right(links: Links) -> Links:
 def _ranks_in_one_graph(
     embeddings: Float[Tensor, "nodes channels"], links: Links
 ) -> Int[Tensor, "variants pairs"]:
-    """The same, some pairs at a time: memory is linear in nodes and edges."""
+    """`ranks` in a single graph, some pairs at a time: memory is linear in nodes and edges."""
     assert links.known is not None
     nodes, device = embeddings.shape[0], embeddings.device
     found = [torch.empty(len(VARIANTS), 0, dtype=torch.int64, device=device)]
@@ -499,7 +498,7 @@ def _partners_of(
 def _within_graphs(
     links: Links,
 ) -> tuple[Int[Tensor, " pairs"], Int[Tensor, " pairs"], Int[Tensor, " pairs"]]:
-    """Graph of each pair, and the numbers that its two nodes have inside of that graph."""
+    """Graph of each pair, and the indices of its two nodes within that graph."""
     start = torch.searchsorted(
         links.batch, torch.arange(links.num_graphs, device=links.batch.device)
     )
@@ -520,9 +519,9 @@ LOWER_IS_BETTER: frozenset[str] = frozenset({"mean_absolute_error", "rmse", "log
 
 
 def make_metrics(task: Task, names: Sequence[MetricName] = ()) -> list[Metric]:
-    """Make metrics by their names, those that need the same of each batch as one.
+    """Make metrics by name; those computed from the same rows are one object.
 
-    Without names it is the one that models are chosen by.
+    Without names, the metric of the task.
     """
     names = names or (task.metric,)
     found = [(make, [name for name in names if name in known]) for known, make in MAKERS[task.kind]]

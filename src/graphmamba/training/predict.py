@@ -1,4 +1,4 @@
-"""A trained model, ready for use: `graphmamba.load(path).predict(graphs)`; predictions as CSV."""
+"""Trained models: `graphmamba.load(path).predict(graphs)`, and predictions as CSV."""
 
 import csv
 import os
@@ -44,7 +44,7 @@ from graphmamba.training.run_dir import RunDir, Scores
 
 @dataclass(frozen=True)
 class Predictions:
-    """One row for each graph, node or pair, in the order of the graphs."""
+    """Predictions: one row per graph, node or pair, in the order of the graphs."""
 
     kind: PredictionKind
     names: tuple[str, ...]
@@ -87,13 +87,13 @@ class Predictions:
         return len(self.graph)
 
     def by_graph(self) -> "Predictions":
-        """Return the rows in the order of the graphs."""
+        """Return the rows sorted by graph."""
         order = self.graph.argsort(stable=True)
         return self._with(lambda name: getattr(self, name)[order])
 
     @staticmethod
     def cat(parts: Sequence["Predictions"]) -> "Predictions":
-        """Put parts end to end."""
+        """Concatenate predictions."""
         return parts[0]._with(lambda name: torch.cat([getattr(part, name) for part in parts]))
 
     def _with(self, made: Callable[[str], Tensor]) -> "Predictions":
@@ -104,15 +104,15 @@ class Predictions:
 
 
 NODES = 512
-"""Nodes of a batch where neighbours are drawn."""
+"""Nodes per batch with neighbour sampling."""
 BUDGET = 200_000
-"""Nodes and edges of a batch: some hundred megabytes at the widths of the paper."""
+"""Nodes and edges per batch: some hundred megabytes at the widths of the paper."""
 
 
 def _in_pieces(
     predict: Callable[[Int[Tensor, " graphs"]], Predictions], chosen: Int[Tensor, " graphs"]
 ) -> Iterator[Predictions]:
-    """Predict a batch; one that is more than a GPU's memory can hold goes in halves."""
+    """Predict a batch; if the GPU runs out of memory, predict its halves."""
     try:
         yield predict(chosen)
         return
@@ -129,9 +129,9 @@ def _in_pieces(
 
 
 def single_order(model: GraphMamba) -> tuple[GraphMamba | None, int]:
-    """Copy a model, to visit nodes in one order a pass; and the number of orders it averages over.
+    """Copy a model that uses one node order per pass; and the number of orders of the original.
 
-    None where its order is never random.
+    None if node orders are not random.
     """
     single = deepcopy(model).eval()
     global_models = [part for part in single.modules() if isinstance(part, GraphMambaGlobal)]
@@ -142,11 +142,11 @@ def single_order(model: GraphMamba) -> tuple[GraphMamba | None, int]:
 
 
 MOST_PAIRS = 20_000_000
-"""Pairs that are scored where nobody names them: those of some 6,000 nodes."""
+"""Most pairs that are scored if none are given: those of some 6,000 nodes."""
 
 
 def _all_pairs(ptr: Int[Tensor, " boundaries"]) -> Int[Tensor, "2 pairs"]:
-    """Each two nodes of each graph once, where nobody says which pairs matter."""
+    """All pairs of nodes of each graph, if no pairs are given."""
     sizes = ptr.diff()
     if int((sizes * (sizes - 1) // 2).sum()) > MOST_PAIRS:
         raise UserError(
@@ -168,15 +168,15 @@ def write_predictions(
     skipped: Sequence[int] = (),
     folds: Int[Tensor, " graphs"] | None = None,
 ) -> int:
-    """Write one line for each row; returns how many there are.
+    """Write one line per row; returns the number of lines.
 
     Args:
         path: The file.
         parts: Predictions, batch after batch; only one is held at a time.
-        graph_name: What a graph is called, by its number.
-        node_name: What a node is called, by the numbers of its graph and of itself.
-        skipped: Rows of a table of graphs that are no graphs, which get a line without values: the
-            lines are then those of the table.
+        graph_name: Maps the index of a graph to its name.
+        node_name: Maps the indices of graph and node to the name of the node.
+        skipped: Rows of the input table that were left out; they get a line without values, so that
+            lines match the table.
         folds: Fold of each graph, for a column of its own.
     """
     rows, left = len(skipped), list(skipped)[::-1]
@@ -234,29 +234,29 @@ def _lines(
 
 
 READ = frozenset({"x", "edge_index", "edge_attr", LINKS})
-"""Columns of PyG graphs that a model may read; others stay behind."""
+"""Columns of PyG graphs that a model may read; others are ignored."""
 
 
 @dataclass
 class Predictor:
-    """A model with its weights and with what it was trained for."""
+    """A trained model, with its experiment and class names."""
 
     experiment: Experiment
-    """What the model was built from."""
+    """The experiment of the model."""
     model: GraphMamba
     names: tuple[str, ...] = ()
-    """Classes by their number, or label columns."""
+    """Names of the classes, or of the target columns."""
     path: Path = Path("model")
-    """Where it was read from, for messages."""
+    """Path of the weights, for messages."""
     options: RunOptions = field(default_factory=RunOptions)
-    """How its run computed."""
+    """Options of its run."""
     graphs: str = ""
-    """Which custom graphs it was trained on; see `identity_of`."""
+    """Fingerprint of the custom graphs of its training; see `identity_of`."""
     reported: Mapping[str, Scores] = field(default_factory=dict)
-    """What it scored, by split."""
+    """Stored scores by split."""
 
     def to(self, device: torch.device | str) -> "Predictor":
-        """Move the model to a device; predictions are made there."""
+        """Move the model to a device, where it predicts."""
         self.model.to(device)
         return self
 
@@ -288,16 +288,16 @@ class Predictor:
         has_std: bool = True,
         budget: int = BUDGET,
     ) -> Iterator[Predictions]:
-        """Predict batch after batch, so that results need not fit into memory.
+        """Predict batch by batch, so that results need not fit into memory.
 
-        Values are those of the model as it is evaluated, its output averaged over node orders in
-        every layer. The std is that of as many passes with a single node order each.
+        The model runs in evaluation mode: each layer averages over `eval_samples` node orders. The
+        standard deviation is that of as many passes with a single node order each.
 
         Args:
             graphs: As in `predict`.
-            ids: Which of them; None for all.
+            ids: Indices of the graphs; None for all.
             has_std: As in `predict`.
-            budget: As in `predict`; a larger graph has a batch of its own.
+            budget: As in `predict`; a larger graph is a batch by itself.
         """
         check_least("budget", budget, 1)
         store = graphs if isinstance(graphs, GraphStore) else self._store_of(graphs)
@@ -334,7 +334,7 @@ class Predictor:
         samples: int,
         chosen: Int[Tensor, " graphs"],
     ) -> Predictions:
-        """Predict one batch: by the model, then by its copy with one node order a pass."""
+        """Predict one batch: by the model, then by its copy with single node orders."""
         task, device = self.model.task, next(self.model.parameters()).device
         graphs = store.batch(chosen, by_source=True).to(device)
         is_sampled = isinstance(store, NeighbourStore)
@@ -382,7 +382,7 @@ class Predictor:
         return Predictions(task.kind, names, graph, node, pair, outputs, std)
 
     def _store_of(self, graphs: Graphs) -> GraphStore:
-        """Take numbers of any type as floats, as training does; NaN and infinity are rejected."""
+        """Make a store; features become floats, NaN and infinity are rejected."""
         own, features = self.experiment.data, self.model.features
         if networkx_graphs(graphs) is not None:
             left_out = own.targets if own and own.targets else ("y",)
@@ -404,7 +404,7 @@ class Predictor:
 
 
 def load(path: Path | str) -> Predictor:
-    """Load a trained model; no code in the file is run.
+    """Load a trained model; never runs code from the file.
 
     Args:
         path: Directory of a run, of a series of seeds or folds, or a file of weights.
@@ -426,7 +426,7 @@ def load(path: Path | str) -> Predictor:
 
 
 def weights_in(path: Path) -> Path:
-    """Find the weights of a run, of several the best by validation; or take the file itself."""
+    """Return the weights file of a run, or of the best run of a series by validation."""
     if not path.is_dir():
         if not path.exists():
             raise UserError(f"a run folder or file of weights must be there, got no '{path}'")
@@ -444,9 +444,9 @@ def weights_in(path: Path) -> Path:
 def with_read_columns(
     store: GraphStore, model: GraphMamba, *, has_profiles: bool = False
 ) -> GraphStore:
-    """Return the store with the columns that the model reads, those that are missing computed.
+    """Return the store with the columns that the model reads; computes missing ones.
 
-    With `has_profiles`, nodes without features have their degrees, as in training.
+    With `has_profiles`, nodes without features get degree profiles, as in training.
     """
     columns: GraphColumns | None = None
     if "x" not in store.tables["nodes"].columns:
@@ -468,9 +468,9 @@ def with_read_columns(
 
 
 def scorer_of(trained: Predictor, store: GraphStore, device: torch.device) -> Scorer:
-    """Make a scorer that computes as the run of a trained model did.
+    """Make a scorer with the settings of the model's run.
 
-    Whatever the graphs are, the model's own task and loss say how it is scored.
+    Metrics and loss are those of the model.
     """
     experiment, options = trained.experiment, trained.options
     if options.compile == "on" and device.type == resolve_device(options.device).type:
@@ -486,11 +486,11 @@ def scorer_of(trained: Predictor, store: GraphStore, device: torch.device) -> Sc
 
 
 PACKAGED = Path(__file__).parents[1] / "weights"
-"""Where an installed package has them."""
+"""Directory of the weights in an installed package."""
 CLONED = Path(__file__).parents[3] / "weights"
-"""Where they are in the repository, which a clone is run from."""
+"""Directory of the weights in the repository."""
 MAIN = "/graph-mamba"
-"""What the name of a benchmark alone leaves out."""
+"""Model that the name of a benchmark alone stands for."""
 
 
 def load_pretrained(name: str, folder: Path | str | None = None) -> Predictor:
@@ -499,7 +499,7 @@ def load_pretrained(name: str, folder: Path | str | None = None) -> Predictor:
 
 
 def find_pretrained(name: str, folder: Path | str | None = None) -> Path:
-    """Find weights by the name of their experiment.
+    """Find shipped weights by name.
 
     Args:
         name: `BENCHMARK/MODEL`, or `BENCHMARK` alone for Graph-Mamba on it.

@@ -1,4 +1,4 @@
-"""What a run tells while it goes on, and who listens: lines, bars on a terminal, loggers."""
+"""Reporters of a run: printed lines, progress bars, TensorBoard, Weights & Biases."""
 
 import sys
 import time
@@ -23,7 +23,7 @@ class StartRecord:
     options: RunOptions
     run_dir: Path
     metric: str
-    """What the best epoch is chosen by."""
+    """Metric that selects the best epoch."""
     device: str
     """Such as `cpu` or `cuda:0`."""
     processes: int
@@ -35,25 +35,25 @@ class StartRecord:
     steps: int
     """Steps of an epoch."""
     first_epoch: int = 0
-    """Where the run goes on, counted from 0; more than 0 after a resume."""
+    """First epoch, counted from 0; more than 0 after a resume."""
     unit: str = "graphs"
     """What `graphs` counts."""
     notes: tuple[str, ...] = ()
-    """Lines about the task as it was understood, and about what was decided for this run."""
+    """Lines about the inferred task and the decisions for this run."""
 
 
 @dataclass(frozen=True)
 class StepRecord:
-    """One step; reported once it was launched, which on a GPU is before it is done."""
+    """One step; reported when launched, on a GPU before it is finished."""
 
     epoch: int
     step: int
-    """Steps of this epoch that were made, this one included."""
+    """Steps of this epoch so far, this one included."""
     steps: int
     graphs: int
     """Graphs of this step, over all processes."""
     loss: Tensor
-    """On the device: whoever reads it waits for the GPU, so do that rarely."""
+    """On the device: reading it waits for the GPU, so do it rarely."""
 
 
 @dataclass(frozen=True)
@@ -67,19 +67,19 @@ class EpochRecord:
     learning_rate: float
     train_loss: float
     validation: Scores
-    """`loss`, then the metrics; the first metric is the one models are chosen by."""
+    """`loss`, then the metrics, beginning with the one that selects the best epoch."""
     test: Scores
     is_best: bool
     """Whether no earlier epoch had a better validation score."""
     best_epoch: int
-    """Best epoch so far, this one included; -1 where none has a score."""
+    """Best epoch so far, this one included; -1 if none has a score."""
     train_seconds: float
     seconds: float
-    """Training and evaluation."""
+    """Seconds of training and evaluation."""
     graphs_per_second: float
-    """Graphs trained on, over all processes."""
+    """Graphs per second of training, over all processes."""
     memory: int
-    """Peak so far in bytes: of the GPU, or of the process where there is none."""
+    """Peak memory so far in bytes, of the GPU or of the process on a CPU."""
 
     def row(self) -> dict[str, int | float]:
         """One row of `metrics.csv`."""
@@ -98,29 +98,29 @@ class EpochRecord:
 
 
 class Reporter:
-    """Whoever follows a run; of several processes only the first one reports."""
+    """Receives the events of a run; subclass it. Of several processes only the first reports."""
 
     def on_start(self, start: StartRecord) -> None:
-        """Hear of a run before its first step."""
+        """Called before the first step."""
 
     def on_compile(self, done: int, kernels: int, seconds: float) -> None:
-        """Hear of a GPU kernel that was compiled before the first step."""
+        """Called after each GPU kernel that is compiled before the first step."""
 
     def on_step(self, record: StepRecord) -> None:
-        """Hear of a step; called very often."""
+        """Called after each step."""
 
     def on_evaluate(self, split: str, done: int, batches: int) -> None:
-        """Hear of a batch of an evaluation; called very often."""
+        """Called after each batch of an evaluation."""
 
     def on_epoch(self, record: EpochRecord) -> None:
-        """Hear of an epoch that was trained and evaluated."""
+        """Called after each epoch, trained and evaluated."""
 
     def on_end(self, result: RunResult) -> None:
-        """Hear of the end; not called where the run fails."""
+        """Called at the end, unless the run fails."""
 
 
 class TensorBoardLog(Reporter):
-    """Writes all numbers of an epoch to `tensorboard/` in the run's folder."""
+    """Writes each epoch to `tensorboard/` in the run directory."""
 
     def __init__(self) -> None:
         try:
@@ -131,12 +131,12 @@ class TensorBoardLog(Reporter):
         self._writer: Any = None
 
     def on_start(self, start: StartRecord) -> None:
-        """Open the files; what is after a resumed epoch is hidden."""
+        """Open the files; events after a resumed epoch are hidden."""
         place = start.run_dir / "tensorboard"
         self._writer = self._open(place, purge_step=start.first_epoch or None)
 
     def on_epoch(self, record: EpochRecord) -> None:
-        """Write a row as points of curves."""
+        """Write the values of an epoch."""
         for name, value in record.row().items():
             self._writer.add_scalar(name, value, record.epoch)
         self._writer.flush()
@@ -147,7 +147,7 @@ class TensorBoardLog(Reporter):
 
 
 class WandbLog(Reporter):
-    """Sends all numbers of an epoch to Weights & Biases, whose own settings say where."""
+    """Sends each epoch to Weights & Biases, configured by its own environment variables."""
 
     def __init__(self) -> None:
         try:
@@ -158,7 +158,7 @@ class WandbLog(Reporter):
         self._run: Any = None
 
     def on_start(self, start: StartRecord) -> None:
-        """Open a run, or the same one again."""
+        """Open a run, or resume it."""
         config = {**start.experiment.content(), "options": start.options.content()}
         # the same folder is the same run, so that a resumed one goes on there too
         name = f"{start.run_dir.parent.name}-{start.run_dir.name}"
@@ -168,11 +168,11 @@ class WandbLog(Reporter):
         )  # fmt: skip
 
     def on_epoch(self, record: EpochRecord) -> None:
-        """Send a row."""
+        """Send the values of an epoch."""
         self._run.log(record.row(), step=record.epoch)
 
     def on_end(self, result: RunResult) -> None:
-        """Send the result."""
+        """Send the results."""
         for split, scores in result.scores.items():
             self._run.summary.update(
                 {f"best_{split}_{name}": each for name, each in scores.items()}
@@ -196,7 +196,7 @@ def _missing(library: str, extra: str) -> UserError:
 def following(
     reporter: Reporter | None, progress: bool, loggers: Sequence[LoggerName]
 ) -> Iterator[list[Reporter]]:
-    """List who follows a run: bars on a terminal, lines elsewhere, the user's own, and loggers."""
+    """List the reporters of a run: bars on a terminal or lines, the user's, and loggers."""
     others = [*([reporter] if reporter else []), *(LOGGERS[name]() for name in loggers)]
     if not progress:
         yield others
@@ -211,10 +211,10 @@ def following(
 
 
 class Lines(Reporter):
-    """Writes a line when a run starts, one after each epoch, and one at the end."""
+    """Prints a line at the start, after each epoch and at the end."""
 
     def on_start(self, start: StartRecord) -> None:
-        """Say what is run, how large it is and where it writes."""
+        """Print data set, model size and run directory."""
         self._metric = start.metric
         epochs = "epoch" if start.epochs == 1 else "epochs"
         is_resumed = 0 < start.first_epoch < start.epochs
@@ -230,12 +230,12 @@ class Lines(Reporter):
             _write(note)
 
     def on_compile(self, done: int, kernels: int, seconds: float) -> None:
-        """Write how long it took."""
+        """Print how long compiling took."""
         if done == kernels:
             _write(f"compiled {kernels} GPU kernels in {time_of(seconds)}")
 
     def on_epoch(self, record: EpochRecord) -> None:
-        """Write the loss, the score of validation, and how long the rest will take."""
+        """Print loss, validation score and remaining time."""
         best = " (best)" if record.is_best else ""
         left = time_of((record.epochs - record.epoch - 1) * record.seconds)
         _write(
@@ -246,7 +246,7 @@ class Lines(Reporter):
         )
 
     def on_end(self, result: RunResult) -> None:
-        """Write the scores of the best epoch, and what stopped a run that is not done."""
+        """Print the scores of the best epoch, and why an unfinished run stopped."""
         stopped = "" if result.is_done else f"stopped: {result.stop_reason}; "
         if result.best_epoch < 0:
             _write(f"{stopped}no epoch has a score")
@@ -263,11 +263,11 @@ def _write(line: str) -> None:
 
 
 LOOK_EVERY = 0.5
-"""Seconds between two looks at the loss, which has to be waited for on a GPU."""
+"""Seconds between two reads of the loss, each of which waits for the GPU."""
 
 
 class Bars(Lines):
-    """Draws bars of epochs and steps below the lines."""
+    """Draws progress bars of epochs and steps below the lines."""
 
     def __init__(self) -> None:
         from rich.progress import (
@@ -290,7 +290,7 @@ class Bars(Lines):
         )
 
     def on_start(self, start: StartRecord) -> None:
-        """Say what is run and open the bars."""
+        """Print the first lines and open the bars."""
         super().on_start(start)
         for task in self._progress.task_ids:
             self._progress.remove_task(task)
@@ -306,7 +306,7 @@ class Bars(Lines):
         self._move("compiling", done, kernels, "GPU kernels")
 
     def on_step(self, record: StepRecord) -> None:
-        """Move the bar; the loss is looked at now and then."""
+        """Move the bar; show the loss now and then."""
         now = time.monotonic()
         if now - self._looked >= LOOK_EVERY or record.step == record.steps:
             self._looked = now
@@ -318,17 +318,17 @@ class Bars(Lines):
         self._move(split, done, batches)
 
     def on_epoch(self, record: EpochRecord) -> None:
-        """Leave a line behind and move the bar of epochs."""
+        """Print a line and move the bar of epochs."""
         super().on_epoch(record)
         self._progress.update(self._epochs, completed=record.epoch + 1)
 
     def on_end(self, result: RunResult) -> None:
-        """Close the bars and give the scores of the best epoch."""
+        """Close the bars and print the scores of the best epoch."""
         self.close()
         super().on_end(result)
 
     def close(self) -> None:
-        """Take the bars away, also after a failure."""
+        """Remove the bars, also after a failure."""
         self._progress.stop()
 
     def _move(self, split: str, done: int, total: int, told: str = "") -> None:
@@ -339,7 +339,7 @@ class Bars(Lines):
 
 @contextmanager
 def bar(title: str) -> Iterator[Callable[[int, int], None]]:
-    """Draw a bar on a terminal, and on nothing else; yields whom to tell how much is done."""
+    """Draw a progress bar, on a terminal only; yields a function that takes the progress."""
     from rich.console import Console
     from rich.progress import Progress
 
@@ -370,17 +370,17 @@ MINUTE, HOUR = 60, 3600
 
 
 def metric_title(name: str) -> str:
-    """What a table calls a metric."""
+    """Title of a metric in tables."""
     return METRIC_TITLES.get(name, name.replace("_", " "))
 
 
 def bytes_of(count: int) -> str:
-    """A size of memory."""
+    """Format a size of memory."""
     return f"{count / GIB:.1f} GiB" if count >= GIB else f"{count / MIB:.0f} MiB"
 
 
 def time_of(seconds: float) -> str:
-    """A time in the two largest units that it has."""
+    """Format a time in its two largest units."""
     whole = round(seconds)
     if whole < MINUTE:
         return f"{whole} s"

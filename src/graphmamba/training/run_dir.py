@@ -1,4 +1,4 @@
-"""The folder of a run: its files and lock, what it found, and the table of its epochs."""
+"""The run directory: its files and lock, results, and the table of epochs."""
 
 import json
 import math
@@ -30,19 +30,19 @@ from graphmamba.training.metrics import LOWER_IS_BETTER
 Scores = Mapping[str, float]
 """`loss`, and the metrics by their names."""
 StopReason = Literal["finished", "early stopping", "max time", "signal", "interrupt"]
-"""`interrupt` is Ctrl-C, `signal` that of a system that ends a process, SIGTERM."""
+"""`interrupt` is Ctrl-C, `signal` is SIGTERM."""
 Rank = tuple[bool, float, int]
 
 
 def is_sound(scores: Mapping[str, Scores]) -> bool:
-    """Tell whether there is a number for every validation graph, as far as the loss shows it."""
+    """Whether no validation output is NaN, judged by the validation loss."""
     return not math.isnan(scores.get("validation", {}).get("loss", 0.0))
 
 
 def rank_of(scores: Mapping[str, Scores], metric: str, seed: int) -> Rank:
     """Sort runs by their validation score, the best first; the lower seed among equals.
 
-    Weights that find no number for some graphs serve nobody, whatever their score: they come last.
+    Weights with NaN outputs for some validation graphs come last.
     """
     value = scores.get("validation", {}).get(metric, math.nan)
     value = value if metric in LOWER_IS_BETTER else -value
@@ -56,24 +56,24 @@ class RunResult:
     run_dir: Path
     seed: int
     metric: str
-    """What the best epoch was chosen by."""
+    """Metric that selects the best epoch."""
     best_epoch: int
-    """Counted from 0; -1 where none was chosen."""
+    """Counted from 0; -1 if there is none."""
     scores: Mapping[str, Scores]
-    """Scores of `train`, `validation` and `test` in the best epoch; of `train` the loss alone."""
+    """Scores of `train` (loss only), `validation` and `test` in the best epoch."""
     epochs: int
-    """Epochs that were finished."""
+    """Number of finished epochs."""
     stop_reason: StopReason
     """Why it ended; after `max time`, `signal` and `interrupt` it can be resumed."""
     parameters: int
     seconds: float
-    """Wall time, that of earlier parts of a resumed run included."""
+    """Wall time, including that before a resume."""
     peak_memory: int
-    """Bytes: of the GPU, or of the process where there is none."""
+    """Peak memory in bytes, of the GPU or of the process on a CPU."""
     environment: Mapping[str, object]
     """Versions, device and commit."""
     is_sampled: bool = False
-    """Whether nodes were scored by sampled neighbours, as where one graph does not fit."""
+    """Whether scores are from sampled neighbours, since the graph did not fit into memory."""
 
     @property
     def test(self) -> float:
@@ -87,12 +87,12 @@ class RunResult:
 
     @property
     def is_sound(self) -> bool:
-        """Whether its weights find a number for every validation graph, as far as is known."""
+        """Whether no validation output is NaN, judged by the loss."""
         return is_sound(self.scores)
 
     @property
     def rank(self) -> Rank:
-        """Sorts runs, the best first; see `rank_of`."""
+        """Sort key, the best run first; see `rank_of`."""
         return rank_of(self.scores, self.metric, self.seed)
 
     @property
@@ -101,7 +101,7 @@ class RunResult:
         return self.stop_reason in ("finished", "early stopping")
 
     def content(self) -> dict[str, object]:
-        """All entries as JSON can write them; NaN and infinity become null."""
+        """All entries as JSON values; NaN and infinity become null."""
         return asdict(self) | {
             "run_dir": str(self.run_dir),
             "scores": {split: json_numbers(scores) for split, scores in self.scores.items()},
@@ -110,7 +110,7 @@ class RunResult:
 
 
 def read_result(path: Path) -> RunResult:
-    """Read what a run found from its `results.json`; the folder is the one that it is in now."""
+    """Read `results.json`; `run_dir` is the directory that it is in now."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:
@@ -124,7 +124,7 @@ def read_result(path: Path) -> RunResult:
 
 
 def read_scores(splits: Any) -> dict[str, dict[str, float]]:
-    """Take scores from JSON, which writes null for NaN and infinity."""
+    """Read scores from JSON, in which null stands for NaN."""
     return {
         split: {name: math.nan if each is None else float(each) for name, each in found.items()}
         for split, found in splits.items()
@@ -133,28 +133,28 @@ def read_scores(splits: Any) -> dict[str, dict[str, float]]:
 
 @dataclass(frozen=True)
 class SeedsResult:
-    """Runs that differ by their seed alone."""
+    """Runs that differ in their seed only."""
 
     run_dir: Path
     runs: tuple[RunResult, ...]
 
     @property
     def best(self) -> RunResult:
-        """The one that validation chooses."""
+        """The run with the best validation score."""
         return min(self.runs, key=lambda run: run.rank)
 
     @property
     def counted(self) -> tuple[RunResult, ...]:
-        """Runs whose scores are joined: those that are done; all with scores where none is."""
+        """Runs that are averaged: finished ones, or if there are none, all with scores."""
         scored = tuple(run for run in self.runs if run.scores)
         return tuple(run for run in scored if run.is_done) or scored
 
     def mean(self, split: str, name: str) -> float:
-        """Mean over the runs that count."""
+        """Mean over these runs."""
         return mean_of(self._values(split, name))
 
     def deviation(self, split: str, name: str) -> float:
-        """Standard deviation over the runs that count."""
+        """Standard deviation over these runs."""
         return deviation_of(self._values(split, name))
 
     def content(self) -> dict[str, object]:
@@ -184,11 +184,11 @@ class SeedsResult:
 
 @dataclass(frozen=True)
 class FoldsResult(SeedsResult):
-    """Runs of which each has another part of the graphs for its test set."""
+    """Runs of a cross-validation, each with another fold as its test set."""
 
     @property
     def predictions(self) -> Path:
-        """A CSV with a prediction of each graph by the model that did not see it."""
+        """CSV file with out-of-fold predictions: of each graph, by the model not trained on it."""
         return self.run_dir / "out_of_fold.csv"
 
     def content(self) -> dict[str, object]:
@@ -204,25 +204,25 @@ def mean_of(values: Sequence[float]) -> float:
 
 
 def deviation_of(values: Sequence[float]) -> float:
-    """Standard deviation, divided by the number of values as in published tables."""
+    """Population standard deviation, as in published tables."""
     mean = mean_of(values)
     return math.sqrt(mean_of([(value - mean) ** 2 for value in values]))
 
 
 def json_numbers(scores: Scores) -> dict[str, float | None]:
-    """Return scores as JSON can write them, which has no word for NaN and infinity."""
+    """Return scores as JSON values; null for NaN and infinity."""
     return {name: value if math.isfinite(value) else None for name, value in scores.items()}
 
 
 def new_run_dir(experiment: Experiment, team: ProcessGroup) -> Path:
-    """Name a folder for a run by its data set and the time; the same one in all processes."""
+    """Name a run directory by data set and time, the same one in all processes."""
     name = Path(experiment.data.path).stem or "own" if experiment.data else experiment.dataset
     moment = time.localtime(team.first_of(time.time()))
     return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S', moment)}"
 
 
 LOCK = ".lock"
-"""The system lets go of it when a process ends, also one that is killed; the file stays."""
+"""The system releases the lock when the process ends, even if killed; the file stays."""
 
 
 class RunDir:
@@ -233,15 +233,15 @@ class RunDir:
         self.config = path / "config.yaml"
         """Experiment and options, all defaults included."""
         self.metrics = path / "metrics.csv"
-        """One row an epoch."""
+        """One row per epoch."""
         self.curves = path / "curves.png"
-        """A picture of the epochs, where there is matplotlib."""
+        """Plot of the epochs, if matplotlib is installed."""
         self.results = path / "results.json"
-        """What the run found."""
+        """Results of the run."""
         self.best = path / "best.safetensors"
-        """Weights of the chosen epoch."""
+        """Weights of the best epoch."""
         self.state = path / "last" / "state.safetensors"
-        """All that it takes to go on."""
+        """The checkpoint to resume from."""
         self.files = self.config, self.metrics, self.curves, self.results, self.best, self.state
 
     def dump(self, step: int) -> Path:
@@ -252,13 +252,13 @@ class RunDir:
     def kept(
         self, team: ProcessGroup, resume: bool, is_series: bool = False, folds: int = 0
     ) -> Iterator[None]:
-        """Keep the folder for one run, or series of runs; others are rejected until it is left.
+        """Lock the directory for one run or series; others are rejected until exit.
 
         Args:
             team: All processes of the run; each has to enter, and the first one has the lock.
-            resume: Whether to go on with what the folder holds; or else it must hold no run.
-            is_series: Whether it is the folder of several seeds or folds.
-            folds: How many folds these are; 0 for seeds.
+            resume: Whether to resume the run in the directory; otherwise there must be none.
+            is_series: Whether it is the directory of several seeds or folds.
+            folds: Number of folds; 0 for seeds.
         """
         from filelock import FileLock, Timeout
 
@@ -290,7 +290,7 @@ class RunDir:
             lock.release()
 
     def _check_run(self, is_series: bool, folds: int) -> None:
-        """Reject a folder that does not hold the run, or series of runs, to resume."""
+        """Reject a directory without the run or series to resume."""
         if not self.config.exists():
             raise UserError(f"run_dir must hold a run to resume, and '{self.config}' is missing")
         began = read_config(self.path)
@@ -312,12 +312,12 @@ class RunDir:
             )
 
     def done(self) -> RunResult | None:
-        """What the run found, if it came to its end."""
+        """Results of the run, if it has finished."""
         found = read_result(self.results) if self.results.is_file() else None
         return found if found is not None and found.is_done else None
 
     def write_results(self, result: RunResult | SeedsResult) -> None:
-        """Write what was found."""
+        """Write `results.json`."""
         write_json(self.results, result.content())
 
 
@@ -328,7 +328,7 @@ def write_config(
     seeds: Sequence[int] = (),
     folds: int = 0,
 ) -> None:
-    """Write all that a run follows from, so that `load_experiment` reads it again."""
+    """Write experiment and options, to be read by `load_experiment`."""
     import yaml
 
     content = experiment.content() | {OPTIONS: options.content()}
@@ -341,7 +341,7 @@ def write_config(
 
 
 def read_config(run_dir: Path | str) -> RunConfig:
-    """Read what a run, or a series of runs, was started with."""
+    """Read experiment and options of a run or series."""
     path = RunDir(Path(run_dir)).config
     if not path.is_file():
         raise UserError(f"'{run_dir}' must be the folder of a run, and it has no {path.name}")
@@ -355,7 +355,7 @@ def read_config(run_dir: Path | str) -> RunConfig:
 
 
 def append_row(path: Path, row: Mapping[str, int | float]) -> None:
-    """Add a row to the table of epochs, and before the first one the names of the columns."""
+    """Append a row to the table of epochs, after a header if it is the first one."""
     lines = [] if path.exists() else [",".join(row)]
     # enough digits to get the very same numbers back
     lines.append(",".join(map(repr, row.values())))
@@ -369,13 +369,13 @@ def append_row(path: Path, row: Mapping[str, int | float]) -> None:
 
 
 def read_rows(path: Path) -> list[dict[str, float]]:
-    """Read all rows; one that was cut short, as by a full disk, is left out."""
+    """Read all rows; an incomplete last one, as after a full disk, is left out."""
     names, *rows = (line.split(",") for line in _whole_lines(path))
     return [dict(zip(names, map(float, row), strict=True)) for row in rows]
 
 
 def cut_rows(path: Path, epochs: int) -> None:
-    """Keep the rows of the first epochs: those after a saved state are made again."""
+    """Keep the rows of the first epochs: later ones are written again after a resume."""
     names, *rows = _whole_lines(path)
     kept = [row for row in rows if float(row.partition(",")[0]) < epochs]
     if kept:
@@ -395,11 +395,11 @@ def can_draw() -> bool:
 
 
 TRAIN, VALIDATION, TEST = "#4477aa", "#ee8866", "#228833"
-"""Colours that also people who confuse red and green can tell apart."""
+"""Colours that are safe for colour-blind readers."""
 
 
 def draw_curves(metrics: Path, path: Path, title: str, metric: str) -> None:
-    """Draw the epochs of a run into a file (needs the extra `plots`).
+    """Plot the epochs of a run to a file (needs the extra `plots`).
 
     `metric` is the score that the best epoch was chosen by.
     """

@@ -1,4 +1,4 @@
-"""The learning rate over the epochs of a run."""
+"""Learning rate schedules: linear warm-up with cosine decay, plateau, constant."""
 
 import math
 from collections.abc import Mapping
@@ -10,15 +10,16 @@ from torch.optim import Optimizer
 from graphmamba.training.experiment import OptimConfig
 
 SMALLEST_FACTOR = 1e-6
-"""Share of the learning rate in the very first epoch of a warm-up, as in the published runs."""
+"""Factor on the learning rate in the first warm-up epoch, as in the published runs."""
 PROGRESS = 1e-4
-"""Share by which the validation loss must fall to count as better, where `plateau` watches it."""
+"""Relative decrease of the validation loss that counts as an improvement for `plateau`."""
 
 
 def warmup_cosine(epoch: int, warmup: int, epochs: int) -> float:
-    """Share of the learning rate in an epoch counted from 0: a line up, then half a cosine down.
+    """Factor on the learning rate in an epoch: linear warm-up, then cosine decay.
 
-    Epoch 0 of a warm-up has next to nothing, epoch `warmup` the whole; the last has more than 0.
+    Epochs count from 0. Epoch 0 of a warm-up has almost 0, epoch `warmup` has 1, the last more than
+    0.
     """
     if epoch < warmup:
         return max(SMALLEST_FACTOR, epoch / warmup)
@@ -28,7 +29,7 @@ def warmup_cosine(epoch: int, warmup: int, epochs: int) -> float:
 
 
 class Schedule:
-    """The learning rate of each epoch, as `optim` says."""
+    """The learning rate of each step, as `optim` says."""
 
     def __init__(self, optim: OptimConfig, epochs: int) -> None:
         self._optim, self._epochs = optim, epochs
@@ -41,7 +42,7 @@ class Schedule:
 
         Args:
             epoch: Counted from 0.
-            step: In the epoch, counted from 0; it matters where warm-up is counted in steps.
+            step: In the epoch, counted from 0; used if the warm-up is counted in steps.
             steps: Of an epoch.
         """
         optim = self._optim
@@ -54,7 +55,7 @@ class Schedule:
         return self._plateau_rate
 
     def observe(self, validation_loss: float) -> None:
-        """Take note of an epoch; `plateau` lowers the rate after too many without progress."""
+        """Record an epoch; `plateau` lowers the rate after `patience` epochs without progress."""
         if self._optim.schedule != "plateau":
             return
         if validation_loss < self._lowest_loss * (1.0 - PROGRESS):
@@ -67,19 +68,19 @@ class Schedule:
             self._waited = 0
 
     def state_dict(self) -> dict[str, Any]:
-        """What the rates to come depend on, as JSON can write it."""
+        """The state, as JSON-serialisable values."""
         lowest = self._lowest_loss if math.isfinite(self._lowest_loss) else None
         return {"rate": self._plateau_rate, "lowest_loss": lowest, "waited": self._waited}
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
-        """Go on where another schedule of the same kind stood."""
+        """Restore the state."""
         lowest = state["lowest_loss"]
         self._lowest_loss = math.inf if lowest is None else lowest
         self._plateau_rate, self._waited = state["rate"], state["waited"]
 
 
 def set_rate(optimizer: Optimizer, rate: float) -> None:
-    """Give all parameters a learning rate; one that is a tensor stays the same tensor."""
+    """Set the learning rate of all parameters; a rate that is a tensor is changed in place."""
     for group in optimizer.param_groups:
         if isinstance(group["lr"], Tensor):
             group["lr"].fill_(rate)

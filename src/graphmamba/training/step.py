@@ -1,4 +1,4 @@
-"""One step of training: graphs in, weights changed, the loss out, and no wait for the GPU."""
+"""One training step: forward, backward and weight update, without waiting for the GPU."""
 
 import gc
 from collections.abc import Iterator, Sequence
@@ -39,10 +39,10 @@ Loss = Float[Tensor, ""]
 class TrainStep:
     """Forward and backward pass of one or several batches, then the update of the weights.
 
-    Gradients of losses summed over labels are added up in one buffer, over the batches that graphs
-    beyond the batch size are split into and over all processes, and divided by the number of all
-    labels: as if there had been one batch, but for norms over a batch, and for losses that weigh
-    classes (`weighted_...`), whose weights are those of each batch.
+    Graphs beyond the batch size are split into several batches (gradient accumulation). Gradients
+    of the summed losses are added up in one buffer, over these batches and all processes, and
+    divided by the number of all labels. The result is that of one joint batch, except for BatchNorm
+    and for losses with class weights (`weighted_...`), which use the statistics of each batch.
 
     Args:
         model: On the store's device.
@@ -50,10 +50,10 @@ class TrainStep:
         store: Graphs, on the model's device.
         experiment: Loss, batch size and clipping.
         team: All processes; None for this one.
-        precision: `bf16-mixed` computes in bfloat16 what bears it.
-        seed: What wrong pairs are drawn from.
-        taken: Steps made before.
-        average: What follows the weights after each step; None for nothing.
+        precision: `bf16-mixed` for autocast to bfloat16.
+        seed: Random seed of negative pairs.
+        taken: Number of steps taken so far.
+        average: Moving average that is updated after each step, or None.
     """
 
     def __init__(
@@ -83,16 +83,15 @@ class TrainStep:
         self._parameters = [each for each in model.parameters() if each.requires_grad]
         self._gradients = FlatGradients(self._parameters)
         self._own = torch.zeros(2, device=store.device)
-        """The loss summed over this process's labels, and their number."""
+        """The sum of the loss over the labels of this process, and their number."""
         self._last_loss = torch.zeros((), device=store.device)
 
     def step(self, ids: Ids) -> Loss:
         """Train on these graphs.
 
         Returns:
-            The mean loss over this process's graphs before the step: a tensor of its own on the
-            device, detached, which later steps leave alone. It is not finite where the gradient
-            was not, and 0 where no graph has a label.
+            The mean loss over the graphs of this process before the update, a new detached tensor
+            on the device. It is not finite if the gradient is not, and 0 if no graph has a label.
         """
         self._gradients.clear()
         self._own.zero_()
@@ -106,7 +105,7 @@ class TrainStep:
         return self._last_loss.clone()
 
     def warm_up(self) -> None:
-        """Compile what steps and scores need, on one batch; buffers stay as they are."""
+        """Run one batch forward and backward, so that all is compiled; restores buffers."""
         ids = self._store.split_ids("train")[: self._size]
         with kept_buffers(self._model):
             graphs, target = self._first_batch(ids)
@@ -116,7 +115,7 @@ class TrainStep:
                 self._predict(graphs)
 
     def try_all(self) -> None:
-        """Go through a step once for each size of batch, where there are such sizes."""
+        """Run a step once per batch size, where batches have fixed sizes."""
 
     def _first_batch(self, ids: Ids) -> tuple[Batch, Target]:
         return labelled_batch(self._store, ids, self._level, (0,), "train")
@@ -144,7 +143,7 @@ class TrainStep:
         self._own.add_(torch.stack([loss.detach(), labels]))
 
     def _update(self) -> None:
-        """Weigh, clip, move the weights and their average, and make room for the next step."""
+        """Divide by the labels, clip, and update the weights and their moving average."""
         flat = self._gradients.flat
         flat[:-1].div_(self._gradients.labels.clamp_min(1.0))
         norm = torch.linalg.vector_norm(flat[:-1])
@@ -159,15 +158,15 @@ class TrainStep:
 
 
 class CapturedStep(TrainStep):
-    """The same step as two CUDA graphs, which cost the CPU next to nothing.
+    """The same step, captured as CUDA graphs, so that the CPU launches next to nothing.
 
-    One holds batch, forward and backward pass, once for each of a few sizes that batches are padded
-    to by a padding graph, which norms, orders and losses pass over; the other one holds the update.
-    The sum over processes stands between them.
+    Batches are padded by a padding graph to one of a few sizes; norms, node orders and losses
+    ignore it. One CUDA graph per size holds batch, forward and backward pass, another one the
+    update. Gradients are summed over processes between the two.
 
     Args:
         *parts: As for `TrainStep`; the optimizer's learning rate is a tensor on the GPU.
-        stream: Where it is captured; a stream of its own if None.
+        stream: CUDA stream of the capture; a new one if None.
         is_required: Whether a capture that fails ends the run.
         **others: As for `TrainStep`.
     """
@@ -196,7 +195,7 @@ class CapturedStep(TrainStep):
         self._captured_update = CapturedCall(self._apply, stream, is_required=is_required)
 
     def try_all(self) -> None:
-        """Go through forward and backward pass once for each size of batch."""
+        """Run forward, backward pass and update once per batch size, for `collected_kernels`."""
         with kept_buffers(self._model):
             self._batches.try_all()
             self._fused_update.launch(self._own, self._last_loss)
@@ -235,7 +234,7 @@ class CapturedStep(TrainStep):
 
 @contextmanager
 def kept_buffers(model: GraphMamba) -> Iterator[None]:
-    """Give buffers and generators back as they were."""
+    """Restore buffers and random generators on exit."""
     buffers = [each.clone() for each in model.buffers()]
     device = next(model.parameters()).device
     try:
@@ -248,29 +247,29 @@ def kept_buffers(model: GraphMamba) -> Iterator[None]:
 
 
 ALIGNED = 4
-"""Numbers that a gradient begins at a multiple of: 16 bytes, which kernels read at once."""
+"""Each gradient begins at a multiple of so many floats: 16 bytes, which a kernel loads at once."""
 
 
 class FlatGradients:
-    """Gradients of all parameters that have one, and what they are weighed by, end to end.
+    """One buffer with the gradients of all parameters that have one, and the number of labels.
 
-    Which parameters have gradients shows when the first ones are added; those without stay without,
-    and no optimizer moves them.
+    Which parameters have gradients is known once the first ones are added; the others are never
+    updated.
 
     Args:
-        parameters: Of the model; `grad` of those with gradients becomes a part of the memory.
+        parameters: Of the model; their `grad` becomes a view of the buffer.
     """
 
     def __init__(self, parameters: Sequence[nn.Parameter]) -> None:
         self._all, self.parameters = parameters, list[nn.Parameter]()
         self._flat: Float[Tensor, " numbers"] | None = None
         self.parts: list[Tensor] = []
-        """Gradients of `parameters`, which are those that have one."""
+        """Gradients of `parameters`, as views of the buffer."""
         self._has = [False] * len(parameters)
 
     @property
     def flat(self) -> Float[Tensor, " numbers"]:
-        """All gradients, and the number of labels that they belong to as the last entry."""
+        """All gradients end to end; the last entry is the number of labels."""
         assert self._flat is not None
         return self._flat
 
@@ -280,7 +279,7 @@ class FlatGradients:
         return self.flat[-1]
 
     def add(self, gradients: Sequence[Tensor | None], labels: Float[Tensor, ""]) -> None:
-        """Add gradients of a loss that is summed over so many labels."""
+        """Add the gradients of a loss that is summed over `labels` labels."""
         has = [each is not None for each in gradients]
         if self._flat is None:
             self._allocate(has)
@@ -290,7 +289,7 @@ class FlatGradients:
         self.labels.add_(labels)
 
     def clear(self) -> None:
-        """Begin a step."""
+        """Set the buffer to zero."""
         if self._flat is not None:
             self._flat.zero_()
 

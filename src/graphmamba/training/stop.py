@@ -1,4 +1,4 @@
-"""What ends a run before its last epoch: a loss that is not finite, signals and the clock."""
+"""Reasons to stop before the last epoch: non-finite losses, signals, the time limit."""
 
 import math
 import signal
@@ -28,9 +28,9 @@ from graphmamba.training.experiment import VERSION
 from graphmamba.training.run_dir import Scores
 
 EVERY_ON_GPU = 100
-"""Steps between two looks at the losses on a GPU, which have to be waited for."""
+"""Steps between two checks on a GPU, each of which waits for it."""
 SHOWN = 16
-"""Graphs that a message names."""
+"""Number of graphs named in a message."""
 
 
 class LossNotFiniteError(UserError):
@@ -38,13 +38,13 @@ class LossNotFiniteError(UserError):
 
 
 class NonFiniteCheck:
-    """Looks at the losses every so many steps, and keeps what it takes to repeat those between.
+    """Checks the losses every few steps, and keeps the state to repeat these steps from.
 
     Args:
         model: What is trained.
         optimizer: What trains it.
         team: All processes.
-        dump: Where to write what failed; called with the step, returns the file.
+        dump: Returns the file to write a failed state to; called with the step.
         about: What describes the run: experiment, options.
     """
 
@@ -65,13 +65,13 @@ class NonFiniteCheck:
         self._keep()
 
     def saw(self, step: int, ids: Ids, loss: Tensor) -> None:
-        """Take note of a step: its number since the run's beginning, its graphs, its loss."""
+        """Record a step: its number since the start of the run, its graphs and its loss."""
         self._seen.append((step, ids, loss))
         if len(self._seen) >= self._every:
             self.check()
 
     def check(self) -> None:
-        """Look at the losses since the last look; raises where one is not finite."""
+        """Check the losses since the last check; raises if one is not finite."""
         if not self._seen:
             return
         is_finite = torch.stack([loss for _, _, loss in self._seen]).isfinite().tolist()
@@ -81,7 +81,7 @@ class NonFiniteCheck:
         self._keep()
 
     def saw_scores(self, epoch: int, validation: Scores) -> None:
-        """Warn once of validation scores that are not finite."""
+        """Warn once about validation scores that are not finite."""
         odd = [name for name, value in validation.items() if not math.isfinite(value)]
         if self._has_warned or not odd:
             return
@@ -90,11 +90,12 @@ class NonFiniteCheck:
         if "loss" in odd:
             cause = "lower optim.lr, or set train.recalibrate_batch_norm 32"
         warnings.warn(
-            f"epoch {epoch}: the validation {odd[0]} is {validation[odd[0]]}; {cause}", stacklevel=2
+            f"epoch {epoch + 1}: the validation {odd[0]} is {validation[odd[0]]}; {cause}",
+            stacklevel=2,
         )
 
     def _keep(self) -> None:
-        """Copy what the next steps depend on."""
+        """Copy the state that the next steps start from."""
         tensors = {
             **prefixed("model", self._model.state_dict()),
             **prefixed("optimizer", optimizer_tensors(self._optimizer)),
@@ -128,7 +129,7 @@ class NonFiniteCheck:
 
 
 def _copy_over(pairs: list[tuple[Tensor, Tensor]]) -> None:
-    """Copy the second of each pair to the first, one launch for all that are alike."""
+    """Copy the second tensor of each pair to the first, in one launch per device and dtype."""
     groups: dict[object, list[tuple[Tensor, Tensor]]] = {}
     for kept, now in pairs:
         groups.setdefault((now.device, now.dtype), []).append((kept, now))
@@ -138,7 +139,7 @@ def _copy_over(pairs: list[tuple[Tensor, Tensor]]) -> None:
 
 
 class StopSignals:
-    """Listens for signals while it is entered; the second one ends the process as usual."""
+    """Context that records SIGTERM and SIGINT; a second signal ends the process as usual."""
 
     def __init__(self, max_time: float, checkpoint_every: float) -> None:
         self.is_signalled = self.is_interrupted = False
@@ -167,19 +168,19 @@ class StopSignals:
 
     @property
     def seconds(self) -> float:
-        """Time since the beginning."""
+        """Seconds since the start."""
         return time.monotonic() - self._begin
 
     @property
     def is_over(self) -> bool:
-        """Whether the time is used up."""
+        """Whether the time limit has passed."""
         return self.seconds >= self._max_time
 
     @property
     def is_save_due(self) -> bool:
-        """Whether the last saved state is old."""
+        """Whether the next checkpoint is due."""
         return time.monotonic() - self._saved >= self._every
 
     def saved(self) -> None:
-        """Take note of a saved state."""
+        """Record that a checkpoint was saved."""
         self._saved = time.monotonic()

@@ -1,4 +1,4 @@
-"""What was understood of the graphs, in the lines that a run begins with."""
+"""The first lines of a run: the inferred task, and notes on what may be meant otherwise."""
 
 from collections.abc import Iterator, Sequence
 
@@ -18,13 +18,13 @@ from graphmamba.training.graphs import labels_in
 from graphmamba.training.progress import metric_title
 
 SHOWN = 8
-"""Classes, labels or targets that a line names."""
+"""Most classes, labels or targets named in a line."""
 LONGEST = 24
-"""Letters of a name."""
+"""Most characters of a name."""
 
 
 def understood(experiment: Experiment, store: GraphStore) -> tuple[str, ...]:
-    """Say what is learned from what; of custom graphs also what may be meant otherwise.
+    """Describe the task; for custom graphs also notes on what may be meant otherwise.
 
     Such as `task: node classification, 2 classes (a 12, b 9), metric accuracy, 9/6/6 nodes`.
     """
@@ -52,7 +52,7 @@ def _is_labelled(y: Tensor) -> Bool[Tensor, " rows"]:
 
 
 def _labels(task: Task, names: Sequence[str], y: Tensor) -> str:
-    """How many classes, labels or targets there are, and what each is like."""
+    """Number of classes, labels or targets, and a statistic of each."""
     if task.kind == "classes":
         counts = y[y >= 0].bincount(minlength=task.classes).tolist()
         parts, what = [f"{count:,}" for count in counts], "classes"

@@ -1,4 +1,4 @@
-"""Weighing, clipping and Adam on a GPU in three launches, where PyTorch takes some twenty."""
+"""Gradient scaling, clipping and Adam(W) on a GPU, in three launches instead of twenty."""
 
 import math
 from collections.abc import Sequence
@@ -15,14 +15,16 @@ BLOCK = 1024
 
 
 class FusedUpdate:
-    """What `TrainStep` does with a step's gradients, with the optimizer's own state.
+    """The weight update of `CapturedStep`: division by the labels, clipping, Adam(W).
+
+    Moments and step numbers are those of the optimizer, so that it can be saved as usual.
 
     Args:
-        optimizer: Adam or AdamW with one group of parameters, and a rate that is a tensor.
-        parameters: Those with gradients.
-        parts: Their gradients, parts of `flat`.
-        flat: All gradients end to end, and the number of labels behind them.
-        clip: Greatest norm of the gradient; 0 clips nothing.
+        optimizer: Adam or AdamW with one parameter group, whose learning rate is a tensor.
+        parameters: The parameters that have gradients.
+        parts: Their gradients, views of `flat`.
+        flat: All gradients end to end, summed over labels; the last entry is the number of labels.
+        clip: Largest gradient norm; 0 for no clipping.
     """
 
     def __init__(
@@ -52,14 +54,14 @@ class FusedUpdate:
         """Update weights and moments.
 
         Args:
-            own: The loss summed over this process's labels, and their number.
-            last_loss: Gets their quotient, or NaN where the gradient is not finite.
+            own: The sum of the loss over the labels of this process, and their number.
+            last_loss: Receives the mean loss, or NaN if the gradient is not finite.
         """
         torch._foreach_add_(self._steps, 1)
         self.launch(own, last_loss)
 
     def launch(self, own: Float[Tensor, "2"], last_loss: Float[Tensor, ""]) -> None:
-        """Launch the kernels."""
+        """Launch the kernels without counting a step."""
         group, numbers = self._group, len(self._flat) - 1
         beta_1, beta_2 = group["betas"]
         sums = triton.cdiv(numbers, BLOCK)
@@ -82,7 +84,7 @@ class FusedUpdate:
 
 
 def _state(optimizer: Optimizer, weights: nn.Parameter) -> dict[str, Tensor]:
-    """Both moments and the number of steps, made where the optimizer has made none yet."""
+    """State of the optimizer for a parameter; zeros if there is none yet."""
     state: dict[str, Tensor] = optimizer.state[weights]
     if not state:
         state["step"] = torch.zeros((), device=weights.device)

@@ -1,7 +1,7 @@
-"""Triton kernels of the optimizer's update: all weights of a model in two launches.
+"""Triton kernels of the weight update: all parameters of a model in two launches.
 
-Weights, moments and gradients are divided into blocks. Each block has a line of numbers: addresses
-of its weights and both moments, where its gradients begin in the flat buffer, and its size.
+Parameters are divided into blocks. A table has one row per block: the addresses of its weights and
+both moments, the offset of its gradients in the flat buffer, and its size.
 """
 
 from typing import no_type_check
@@ -15,7 +15,7 @@ FIELDS = tl.constexpr(5)
 @no_type_check
 @triton.jit(do_not_specialize=["numbers"])
 def squares_kernel(flat_ptr, squares_ptr, numbers, BLOCK: tl.constexpr):
-    """Sum the squares of a block of gradients; the number of labels stands behind the last."""
+    """Sum the squares of a block of gradients, divided by the number of labels (the last entry)."""
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     labels = tl.maximum(tl.load(flat_ptr + numbers), 1.0)
     gradient = tl.load(flat_ptr + at, mask=at < numbers, other=0.0) / labels
@@ -25,7 +25,7 @@ def squares_kernel(flat_ptr, squares_ptr, numbers, BLOCK: tl.constexpr):
 @no_type_check
 @triton.jit
 def block_at(line, field):
-    """Return the address in a field as a pointer."""
+    """Return the address in a field of the table as a pointer."""
     return tl.load(line + field).to(tl.pointer_type(tl.float32))
 
 
@@ -37,9 +37,9 @@ def update_kernel(
     BETA_2: tl.constexpr, LOG_1: tl.constexpr, LOG_2: tl.constexpr, EPSILON: tl.constexpr,
     BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Weigh and clip a block of gradients, and update its moments and weights.
+    """Divide by the labels and clip a block of gradients, and update its moments and weights.
 
-    The first program writes the mean loss, which is no number where the gradient's norm is none.
+    The first program writes the mean loss, or NaN if the gradient norm is not finite.
     """
     lane = tl.arange(0, BLOCK)
     total = tl.zeros([BLOCK], tl.float32)

@@ -1,4 +1,4 @@
-"""The page about custom data is true: its files are read by its code, and its commands run."""
+"""The pages about custom data are true: their files are read by their code, and commands run."""
 
 import re
 import shlex
@@ -8,15 +8,17 @@ import pytest
 
 from graphmamba.cli import main
 
-PAGE = (Path(__file__).parents[3] / "docs" / "custom-data.md").read_text()
+DOCS = Path(__file__).parents[3] / "docs"
+NAMES = ("custom-data", "file-formats", "targets", "single-graph")
+PAGES = "\n".join((DOCS / f"{name}.md").read_text() for name in NAMES)
 SMALL = ["--model.channels", "8", "--model.layers", "1", "--train.epochs", "1"]
 
 
 @pytest.fixture(autouse=True)
 def molecules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """The files of the page, where its examples look for them."""
+    """The files of the pages, where its examples look for them."""
     (tmp_path / "molecules").mkdir()
-    files = re.findall(r"`(\w+\.csv)`\n\n```csv\n(.*?)```", PAGE, flags=re.DOTALL)
+    files = re.findall(r"`(\w+\.csv)`\n\n```csv\n(.*?)```", PAGES, flags=re.DOTALL)
     assert [name for name, _ in files] == ["graphs.csv", "nodes.csv", "edges.csv"]
     for name, text in files:
         (tmp_path / "molecules" / name).write_text(text)
@@ -25,7 +27,7 @@ def molecules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_every_example_runs_and_prints_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
-    examples = re.findall(r"```python\n(.*?)```", PAGE, flags=re.DOTALL)
+    examples = re.findall(r"```python\n(.*?)```", PAGES, flags=re.DOTALL)
     assert len(examples) == 6
     for example in examples:
         exec(example, {})
@@ -35,9 +37,9 @@ def test_every_example_runs_and_prints_what_it_says(capsys: pytest.CaptureFixtur
             assert line.replace("torch.Size(", "").replace("])", "]") == promise
 
 
-def test_its_commands_show_train_and_score_its_example(capsys: pytest.CaptureFixture[str]) -> None:
+def test_commands_show_train_and_score_the_example(capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("matplotlib")
-    blocks = re.findall(r"```bash\n(.*?)```", PAGE, flags=re.DOTALL)
+    blocks = re.findall(r"```bash\n(.*?)```", PAGES, flags=re.DOTALL)
     lines = [line for block in blocks for line in block.splitlines() if "molecules" in line]
     show, train, by_metric, score, score_part = (
         shlex.split(line, comments=True)[1:] for line in lines

@@ -134,7 +134,7 @@ def test_masks_of_graphs_and_an_index_without_masks_are_reported(tmp_path: Path)
         from_graphs([graph, graph])
     path = tmp_path / "one.npz"
     np.savez(path, y=np.arange(60) % 2, edge_index=np.zeros((2, 0), int))
-    with pytest.raises(UserError, match="split_index is read of graphs with train_mask"):
+    with pytest.raises(UserError, match="split_index needs graphs with train_mask"):
         open_custom(path, DataOptions(split_index=1), tmp_path / "kept")
     with pytest.raises(UserError, match="split must be left out where the nodes of a graph are"):
         open_custom(path, DataOptions(split="random"), tmp_path / "kept")

@@ -137,6 +137,6 @@ def test_files_are_split_by_their_columns(tmp_path: Path) -> None:
     write_rows(folder / "graphs.csv", ["graph", "taste", "split"], [[*r[:2], r[3]] for r in rows])
     assert split() == [1, 1, 0, 2]
     assert split(split="random") != [1, 1, 0, 2]
-    with pytest.raises(UserError, match=r"for folds over all of them data\.split must be"):
+    with pytest.raises(UserError, match=r"for folds, data\.split must be"):
         split(folds=2)
     assert sorted(split(folds=2, split="random")) == [0, 1, 2, 2]

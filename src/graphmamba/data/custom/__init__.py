@@ -1,4 +1,4 @@
-"""Custom graphs -> columns and a task: tables, SMILES, `.npz`, TUDatasets, networkx, PyG."""
+"""Readers of custom graphs: tables, SMILES, `.npz`, TUDatasets, GraphML, networkx, PyG."""
 
 from graphmamba.data.catalog import TaskKind
 from graphmamba.data.custom.csv import read_folder

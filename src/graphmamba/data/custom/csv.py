@@ -1,4 +1,4 @@
-"""A folder of tables -> columns and a task; what is wrong in them is reported with its line."""
+"""Reader of a folder of tables (`read_folder`); errors are reported with file and line."""
 
 import zlib
 from collections.abc import Iterable, Sequence
@@ -31,25 +31,25 @@ from graphmamba.errors import UserError
 KEYS = frozenset({"graph", "node", "source", "target", "split"})
 LEVEL_TABLES: dict[Level, str] = {"graph": "graphs", "node": "nodes", "link": "pairs"}
 TABLES = ("nodes", "edges", "graphs", "pairs")
-"""What the files of a folder are called."""
+"""Names of the tables."""
 ENDINGS = (".csv", ".csv.gz", ".parquet")
 KEYS_OF = {"nodes": {"graph", "node", "split"}, "edges": {"graph", "source", "target"}}
-"""Columns that name rows, and are no features."""
+"""Columns that identify rows and are not features."""
 ANSWER = {"true": 1.0, "false": 0.0}
-"""How a column of answers is written by pandas."""
+"""How pandas writes a Boolean column."""
 
 
 @dataclass(frozen=True)
 class CsvTable:
-    """The cells of a file with a header, as text."""
+    """The cells of a table with a header, as text."""
 
     path: Path
     frame: Any
-    """A `DataFrame`, whose index counts the lines of the file, or its rows."""
+    """A `DataFrame` whose index is the line (or row) in the file."""
     unit: str = "line"
 
     def where(self, row: int) -> str:
-        """Name a row in a message."""
+        """Name of a row in messages."""
         # a file without rows is wrong as a whole
         return (
             f"{self.path}, {self.unit} {self.frame.index[row]}"
@@ -63,20 +63,20 @@ class CsvTable:
         return list(self.frame.columns)
 
     def cells(self, name: str) -> list[str]:
-        """Return a column that must be there."""
+        """Return a column; raises if it is missing."""
         if name not in self.names:
             raise UserError(f"{self.path}, line 1: column {name!r} must be there, got {self.names}")
         return self.frame[name].tolist()
 
     def filled(self, name: str) -> list[str]:
-        """Return a column that must be there and have no empty cell."""
+        """Return a column; raises if it is missing or has an empty cell."""
         cells = self.cells(name)
         if "" in cells:
             raise UserError(f"{self.where(cells.index(''))}: {name} must not be empty, got ''")
         return cells
 
     def numbers(self, names: Sequence[str]) -> Float[Tensor, "rows columns"]:
-        """Return columns of finite numbers side by side."""
+        """Return columns of finite numbers as an array."""
         values = np.empty((len(self.frame), len(names)), dtype=np.float32)
         for place, name in enumerate(names):
             cells = self.cells(name)
@@ -97,7 +97,7 @@ class CsvTable:
 
 
 def table_in(folder: Path, name: str) -> Path | None:
-    """Find a table of a folder: a .csv, .csv.gz or .parquet."""
+    """Find a table in a folder: a .csv, .csv.gz or .parquet."""
     found = [folder / f"{name}{end}" for end in ENDINGS if (folder / f"{name}{end}").is_file()]
     if len(found) > 1:
         listed = ", ".join(file.name for file in found)
@@ -135,7 +135,7 @@ def read_csv(path: Path) -> CsvTable:
 
 
 def _read_parquet(path: Path) -> CsvTable:
-    """Read columns of numbers and words as the same table has them in a CSV."""
+    """Read a .parquet file as text, as in the same table as CSV."""
     import pandas as pd
 
     try:
@@ -159,17 +159,17 @@ def _check_names(path: Path, names: list[str]) -> None:
 
 @dataclass(frozen=True)
 class Roster:
-    """Where every node went."""
+    """Index of all nodes by name."""
 
     graphs: Any
     """Names of the graphs, a pandas `Index`."""
     nodes: Any
-    """Graph and name of each row of the nodes, a pandas `MultiIndex`."""
+    """Graph and name of each row of the node table, a pandas `MultiIndex`."""
     node_ptr: Int[Tensor, " boundaries"]
     order: Int[Tensor, " nodes"]
-    """Row of the nodes' table that each node of the columns comes from."""
+    """Row of the node table that each node comes from."""
     place: Int[Tensor, " nodes"]
-    """Number within its graph of each row."""
+    """Index within its graph of each row."""
 
     def pairs(self, table: CsvTable) -> tuple[Int[Tensor, " pairs"], Int[Tensor, "2 pairs"]]:
         """Graph, and both nodes within it, of each row of a table of pairs."""
@@ -183,7 +183,7 @@ class Roster:
 
 
 def list_nodes(nodes: CsvTable, graphs: CsvTable | None) -> Roster:
-    """Number graphs in the order of their table, or of their first nodes; nodes by theirs."""
+    """Number graphs in the order of `graphs.csv`, or of their first nodes; nodes in theirs."""
     import pandas as pd
 
     names, own = nodes.filled("graph"), nodes.filled("node")
@@ -211,7 +211,7 @@ def list_nodes(nodes: CsvTable, graphs: CsvTable | None) -> Roster:
 def _look_up(
     table: CsvTable, column: str, index: Any, cells: list[str], what: str
 ) -> Int[Tensor, " rows"]:
-    """Place of each cell in an index; of nodes, in that of the graph of its row."""
+    """Position of each cell in an index."""
     import pandas as pd
 
     is_pair = index.nlevels > 1
@@ -231,7 +231,7 @@ def _check_different(table: CsvTable, column: str, index: Any) -> None:
 
 
 def check_target(target: str | Sequence[str], tables: Iterable[CsvTable]) -> tuple[str, ...]:
-    """Name the target columns; `tables` are those that may hold them."""
+    """Check the target columns; `tables` may hold them."""
     names = (target,) if isinstance(target, str) else target
     check_is("target", names, Sequence, "the name of a column, or several in a list")
     names = tuple(names)
@@ -246,7 +246,7 @@ def check_target(target: str | Sequence[str], tables: Iterable[CsvTable]) -> tup
 
 
 def _listed(tables: Iterable[CsvTable]) -> str:
-    """Say which columns could be labels."""
+    """List the columns that could be targets."""
     found = {
         table.path.name: ", ".join(name for name in table.names if name not in KEYS)
         for table in tables
@@ -262,14 +262,14 @@ def read_folder(
     level: Level | None = None,
     undirected: bool = False,
 ) -> CustomData:
-    """Read a user's graphs; `docs/custom-data.md` describes the files.
+    """Read a folder of tables; `docs/custom-data.md` describes the files.
 
     Args:
-        folder: Where the files are.
+        folder: Directory of the files.
         target: The target column, or several of them.
         rule: What labels are, where their values should not decide.
-        level: What is labelled, where the file that has the target column should not decide.
-        undirected: Whether each edge is written once and goes both ways.
+        level: What is labelled, if several files have the target column.
+        undirected: Whether to add the reverse of every edge.
     """
     rule, folder = rule or LabelRule(), Path(folder)
     check_is("undirected", undirected, bool)
@@ -308,7 +308,7 @@ def read_folder(
 
 
 def read_tables(folder: Path) -> dict[str, CsvTable]:
-    """Read the files of a folder by their names."""
+    """Read the tables of a folder by name."""
     if not folder.is_dir():
         raise UserError(f"folder must be a folder, got {str(folder)!r}")
     files = {name: table_in(folder, name) for name in TABLES}
@@ -325,7 +325,7 @@ def read_tables(folder: Path) -> dict[str, CsvTable]:
 
 
 def _nodes_of(edges: CsvTable) -> CsvTable:
-    """List the ends of edges, in the order of the graphs in an edge list: there are no others."""
+    """Make the node table from the ends of the edges."""
     import pandas as pd
 
     rows = zip(*(edges.filled(name) for name in ("graph", "source", "target")), strict=True)
@@ -335,7 +335,7 @@ def _nodes_of(edges: CsvTable) -> CsvTable:
 
 
 def read_folder_unlabelled(folder: Path, label: tuple[str, ...], undirected: bool) -> CustomGraphs:
-    """Read graphs to predict, and the pairs to be scored; the label columns may be missing."""
+    """Read graphs to predict, and pairs to score; target columns may be missing."""
     tables = read_tables(folder)
     found, roster = graphs_of_tables(folder, tables, label, undirected)
     if "pairs" in tables:
@@ -346,7 +346,7 @@ def read_folder_unlabelled(folder: Path, label: tuple[str, ...], undirected: boo
 def _find_level(
     folder: Path, tables: dict[str, CsvTable], name: str, may_hold: list[CsvTable]
 ) -> Level:
-    """Labels are of whatever the file that has the first label column lists."""
+    """Level of the file that has the first target column."""
     found: list[Level] = [
         level
         for level, table in LEVEL_TABLES.items()
@@ -367,7 +367,7 @@ def _find_level(
 def graphs_of_tables(
     folder: Path, tables: dict[str, CsvTable], label: tuple[str, ...], undirected: bool
 ) -> tuple[CustomGraphs, Roster]:
-    """Lay the graphs of the files end to end, without their labels and splits."""
+    """Make the columns of all graphs, without labels and splits."""
     nodes, edges = tables["nodes"], tables["edges"]
     roster = list_nodes(nodes, tables.get("graphs"))
     graph, index = roster.pairs(edges)
@@ -406,7 +406,7 @@ def graphs_of_tables(
 def _lay_pairs(
     pairs: CsvTable, roster: Roster, answers: Float[Tensor, " rows"] | None = None
 ) -> Pairs:
-    """Lay the rows of `pairs.csv` out graph by graph, each with its answer if it has one."""
+    """Sort the rows of `pairs.csv` by graph, with their labels if there are any."""
     graph, index = roster.pairs(pairs)
     order = graph.argsort(stable=True)
     ptr = boundaries(torch.bincount(graph, minlength=len(roster.graphs)))
@@ -415,7 +415,7 @@ def _lay_pairs(
 
 
 def _node_split(nodes: CsvTable, level: Level, has_split: bool) -> Int[Tensor, " rows"]:
-    """Split of each row of `nodes.csv` by its word; an empty cell is in none."""
+    """Split of each row of `nodes.csv`; none for an empty cell."""
     if level != "node" or has_split:
         why = f"level={level!r}" if level != "node" else "graphs that graphs.csv splits"
         raise UserError(f"{nodes.path}, line 1: column 'split' must be left out for {why}")
@@ -426,7 +426,7 @@ def _node_split(nodes: CsvTable, level: Level, has_split: bool) -> Int[Tensor, "
 
 
 def read_split(table: CsvTable | None, column: str = "split") -> Int[Tensor, " graphs"] | None:
-    """Split of each row by its word in a column; None where there is no such column."""
+    """Split of each row from a column; None if there is no such column."""
     if table is None or column not in table.names:
         return None
     return split_of_words(table.filled(column), table.where)

@@ -1,4 +1,4 @@
-"""Labels, as text or as numbers -> classes, answers or targets, and the task they make."""
+"""Labels, as text or numbers: the inferred task, and classes or targets as tensors."""
 
 import re
 from collections.abc import Callable, Mapping, Sequence
@@ -18,28 +18,28 @@ from graphmamba.errors import UserError
 
 LARGEST = float(torch.finfo(torch.float32).max)
 LEAST_CLASSES = 2
-"""Of a single class there is nothing to learn."""
+"""A single class cannot be learned."""
 MOST_CLASSES = 1000
-"""More different whole numbers than this are targets; so many words are taken for a slip."""
+"""More different integers than this are regression targets; so many words are an error."""
 FEW = 20
-"""Up to so many different whole numbers are classes, and up to this class gaps are no wonder: a
-small set may lack some."""
+"""Up to so many different integers are classes. Up to this class gaps are accepted, since a small
+data set may lack some."""
 MANY = 100
-"""Beyond so many different whole numbers they are targets where most occur once."""
+"""More different integers than this are regression targets if most occur once."""
 WHOLE = re.compile(r"(-?\d{1,18})(\.0*)?")
-"""A whole number, with the decimals that pandas gives it where a column has gaps."""
+"""An integer, perhaps as `1.0`, which pandas writes where values are missing."""
 Where = Callable[[int], str]
-"""What a message calls a row: its file and line."""
+"""Name of a row in messages: file and line."""
 MISSING = frozenset({"nan", "n/a", "<na>", "null"})
-"""How programs write that there is no label."""
+"""Words for a missing label."""
 MISSING_NUMBERS = MISSING | {"na", "none", "?", "-"}
-"""How they write it among numbers, where none of these can be a class."""
+"""Words for a missing number."""
 YES, NO = frozenset({"true", "yes", "t", "y"}), frozenset({"false", "no", "f", "n"})
-"""Answers in words, where there are several columns of them."""
+"""Binary labels as words, in multi-label columns."""
 ANSWERS: tuple[tuple[int, ...], ...] = ((0, 1), (-1, 1))
-"""Numbers that stand for no and yes."""
+"""Pairs of numbers that are binary labels."""
 UNKNOWN = -2
-"""Stands for a label that is none of the classes, until it is reported."""
+"""Marks a label that is none of the classes, until it is reported."""
 MEASURES: dict[TaskKind, tuple[LossName, MetricName]] = {
     "classes": ("cross_entropy", "accuracy"),
     "multi-label": ("binary_cross_entropy", "average_precision"),
@@ -50,12 +50,12 @@ LINK_TASK = Task("link", 0, "link_cross_entropy", "mrr")
 
 @dataclass(frozen=True)
 class LabelRule:
-    """What a user says about the labels; what is left out is read from the values."""
+    """Options for the labels; what is left out is inferred from the values."""
 
     task: TaskKind | None = None
-    """What labels are."""
+    """Kind of the labels."""
     classes: int | tuple[str, ...] | None = None
-    """How many classes there are, numbered from 0, or their names in order."""
+    """Number of classes, or their names in order."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -74,12 +74,12 @@ class LabelRule:
 
     @property
     def kind(self) -> TaskKind | None:
-        """What labels are; None where their values decide."""
+        """Kind of the labels; None to infer it."""
         return self.task if self.classes is None else "classes"
 
     @property
     def names(self) -> tuple[str, ...]:
-        """The stated classes by their number."""
+        """The names of the given classes."""
         if isinstance(self.classes, int):
             return tuple(map(str, range(self.classes)))
         return self.classes or ()
@@ -91,16 +91,16 @@ class Labels:
 
     kind: TaskKind
     values: Tensor
-    """Whole numbers [rows] where they are classes, floats [rows, columns] otherwise."""
+    """Integers [rows] for classes, otherwise floats [rows, columns]."""
     names: tuple[str, ...]
-    """Classes by their number, or the names of the columns."""
+    """Names of the classes, or of the columns."""
 
 
 def are_targets(counts: Mapping[int, int]) -> bool:
-    """Whether whole numbers, with how often each occurs, are targets and not classes.
+    """Whether integers, given with their counts, are regression targets and not classes.
 
-    They are where most occur only once, and they are very many or leave most numbers out, and where
-    hardly any occurs again: classes could not be learned from one example.
+    They are if most occur once and they are many or skip most numbers, or if hardly any is
+    repeated: a class cannot be learned from one example.
     """
     different = len(counts)
     few_repeat = 2 * sum(count == 1 for count in counts.values()) > different
@@ -118,7 +118,7 @@ def _have_gaps(found: Sequence[int]) -> bool:
 
 
 def parse_number(cell: str, or_else: float) -> float:
-    """Read a number as people write it: Python's `1_000` is none."""
+    """Parse a number; unlike Python, reject `1_000`."""
     try:
         return or_else if "_" in cell else float(cell)
     except ValueError:
@@ -126,11 +126,10 @@ def parse_number(cell: str, or_else: float) -> float:
 
 
 def read_labels(columns: Mapping[str, Sequence[str]], rule: LabelRule, where: Where) -> Labels:
-    """Read label columns as they stand in a file; an empty cell is no label.
+    """Read target columns of a file; an empty cell is no label.
 
-    One column of words or whole numbers is classes, named as they are written, unless most of the
-    numbers occur only once. Several columns of two answers are multi-label. All else is regression,
-    unless the rule states it.
+    One column of words or integers is classes, unless most integers occur only once. Several binary
+    columns are multi-label. Everything else is regression, unless the rule says otherwise.
     """
     table = {name: _without_missing(cells, rule.names) for name, cells in columns.items()}
     if len(table) > 1 and rule.task in (None, "multi-label"):
@@ -186,7 +185,7 @@ def _classes_in(name: str, cells: Sequence[str], where: Where) -> tuple[str, ...
 
 
 def _check_count(found: Sequence[object], what: str) -> None:
-    """Reject labels that tell nothing apart, and those that are hardly classes."""
+    """Reject a single class, and too many."""
     if not found:
         raise UserError(f"{what} must hold a label somewhere, got none")
     if len(found) < LEAST_CLASSES:
@@ -210,7 +209,7 @@ def _check_known(
 
 
 def _without_missing(cells: Sequence[str], stated: tuple[str, ...]) -> list[str]:
-    """Empty the cells that say that there is no label, unless that is a stated class."""
+    """Empty the cells with words for a missing label, unless the word is a given class."""
     has_numbers = any(np.isfinite(parse_number(cell, or_else=np.inf)) for cell in cells)
     missing = MISSING_NUMBERS if has_numbers else MISSING
     return [
@@ -219,7 +218,7 @@ def _without_missing(cells: Sequence[str], stated: tuple[str, ...]) -> list[str]
 
 
 def _answers_as_numbers(cells: list[str]) -> list[str]:
-    """Write yes and no as 1 and 0, where a column holds nothing else."""
+    """Replace binary words by 1 and 0, in columns that hold nothing else."""
     words = {cell: cell.strip().lower() for cell in set(cells) - {""}}
     if not all(word in YES | NO for word in words.values()):
         return cells
@@ -227,7 +226,7 @@ def _answers_as_numbers(cells: list[str]) -> list[str]:
 
 
 def _plain(cell: str) -> str:
-    """Leave out decimals that say nothing: 1.0 is the whole number 1."""
+    """Write 1.0 as 1."""
     found = WHOLE.fullmatch(cell)
     return found[1] if found else cell
 
@@ -238,11 +237,11 @@ def _listed(names: tuple[str, ...], most: int = 6) -> str:
 
 
 def number_labels(y: Tensor, rule: LabelRule, where: Where) -> Labels:
-    """Read labels [rows] or [rows, columns]; NaN is no label, nor is -1 among whole numbers from 0.
+    """Read labels [rows] or [rows, columns]; NaN is no label, nor is -1 among integers from 0.
 
-    One column of whole numbers is classes by their value, unless most occur only once; floats are,
-    where they are 0 and 1, or -1 and +1. Several columns of such answers are multi-label. All else
-    is regression, unless the rule states something.
+    One column of integers is classes by value, unless most occur only once; so are floats that are
+    0 and 1, or -1 and +1. Several such binary columns are multi-label. Everything else is
+    regression, unless the rule says otherwise.
     """
     y = y[:, None] if y.dim() == 1 else y
     is_bool, is_float = y.dtype == torch.bool, y.is_floating_point()
@@ -303,7 +302,7 @@ def _numbers(
     where: Where,
     shown: Callable[[int, int], object],
 ) -> Labels:
-    """Take answers or targets, NaN for none; `shown` is what stands in a row and column."""
+    """Check binary labels or targets, NaN for none; `shown` gives a cell for messages."""
     if (
         kind == "multi-label"
         and {-1, 1} <= {*np.unique(values).tolist()}
@@ -325,55 +324,55 @@ def _numbers(
 
 
 class Skipped(NamedTuple):
-    """A row of a file that could not be read as a graph, and was left out."""
+    """A row of a file that could not be read as a graph and was left out."""
 
     row: int
     """Counted from 0."""
     where: str
-    """What a message calls it."""
+    """Its name in messages."""
     text: str
 
 
 @dataclass(frozen=True, kw_only=True)
 class CustomGraphs:
-    """A user's graphs without their labels, and what is called how."""
+    """Custom graphs without labels, with names."""
 
     columns: GraphColumns
     features: Features
     feature_names: tuple[str, ...] = ()
-    """Columns of nodes, then of edges, such as `nodes/size`; empty where they have no names."""
+    """Names of node, then edge features, such as `nodes/size`; empty if unnamed."""
     graph_names: tuple[str, ...] = ()
-    """Empty where graphs are numbered."""
+    """Names of the graphs; empty if they are numbered."""
     node_names: tuple[str, ...] = ()
-    """Of all nodes, graph after graph; empty where they are numbered."""
+    """Names of all nodes, graph by graph; empty if they are numbered."""
     skipped: tuple[Skipped, ...] = ()
-    """Rows of the file that are no graphs; the others are numbered by their rows all the same."""
+    """Rows of the file that were left out; graphs are numbered by their rows nevertheless."""
 
     def graph_name(self, graph: int) -> str:
-        """What a graph is called."""
+        """Name of a graph."""
         return self.graph_names[graph] if self.graph_names else str(graph)
 
     def node_name(self, graph: int, node: int) -> str:
-        """What a node of a graph is called."""
+        """Name of a node."""
         place = int(self.columns.node_ptr[graph]) + node
         return self.node_names[place] if self.node_names else str(node)
 
     def labelled(self, task: Task, class_names: tuple[str, ...] = ()) -> "CustomData":
-        """Return the graphs, whose columns have labels now, with what these are."""
+        """Return the graphs with labels and task."""
         return CustomData(**vars(self), task=task, class_names=class_names)
 
 
 @dataclass(frozen=True, kw_only=True)
 class CustomData(CustomGraphs):
-    """A user's graphs, ready for the store and for building a model."""
+    """Custom graphs with features, task and class names."""
 
     task: Task
     class_names: tuple[str, ...] = ()
-    """Classes by their number; or, where labels are not classes, the label columns."""
+    """Names of the classes, or of the target columns."""
 
 
 def numbers_of(columns: GraphColumns) -> Features:
-    """Describe columns of plain numbers."""
+    """Features of float columns."""
     edges = columns.edges.get("edge_attr")
     return Features(
         node_columns=columns.nodes["x"].shape[1],
@@ -383,7 +382,7 @@ def numbers_of(columns: GraphColumns) -> Features:
 
 
 def task_of(level: Level, labels: Labels) -> Task:
-    """Choose how right and wrong are measured from what the labels are."""
+    """Choose loss and metric by the kind of labels."""
     if level == "link":
         return LINK_TASK
     loss, metric = MEASURES[labels.kind]
@@ -394,16 +393,16 @@ def task_of(level: Level, labels: Labels) -> Task:
 
 @dataclass(frozen=True)
 class LabelStatistics:
-    """What the labels of the training split are like."""
+    """Statistics of the labels of the training split."""
 
     mean: tuple[float, ...] = ()
-    """Of each target, where targets are standardised."""
+    """Mean of each target, if targets are standardised."""
     std: tuple[float, ...] = ()
-    """Likewise; 1 where all are alike."""
+    """Standard deviation of each target; 1 if constant."""
     counts: tuple[int, ...] = ()
-    """Rows of each class, or positive answers of each column."""
+    """Rows of each class, or positive labels of each column."""
     known: tuple[int, ...] = ()
-    """Answers of each column, where labels are answers."""
+    """Labels of each column of a multi-label task."""
 
     @property
     def class_weights(self) -> tuple[float, ...]:
@@ -413,13 +412,13 @@ class LabelStatistics:
 
     @property
     def positive_weights(self) -> tuple[float, ...]:
-        """Weight of the positive answers of each column, negative / positive ones."""
+        """Weight of the positive labels of each column, negatives / positives."""
         both = zip(self.counts, self.known, strict=True)
         return tuple((known - count) / count if count else 1.0 for count, known in both)
 
 
 def label_statistics(y: Tensor, task: Task, *, standardizes: bool = True) -> LabelStatistics | None:
-    """Count, or measure, the labels of the training split; links have none."""
+    """Compute the statistics of the training labels; links have none."""
     if task.kind == "classes":
         return LabelStatistics(counts=tuple(y[y >= 0].bincount(minlength=task.classes).tolist()))
     if task.kind == "multi-label":

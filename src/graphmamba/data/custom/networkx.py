@@ -1,4 +1,4 @@
-"""Graphs of networkx, or of GraphML files -> graphs of PyG: attributes become features."""
+"""Reader of networkx graphs and GraphML files: attributes become features."""
 
 import re
 import sys
@@ -21,7 +21,7 @@ from graphmamba.data.from_pyg import columns_of
 from graphmamba.errors import UserError
 
 Graphs: TypeAlias = Iterable[Any]
-"""Graphs from Python: `Data` of PyG, batches of them, or graphs of networkx."""
+"""Graphs from Python: PyG `Data`, batches, or networkx graphs."""
 WORDS = ("split", *MASKS)
 """Attributes that say which split a graph or node is in."""
 MISSING = (None, "")
@@ -33,19 +33,19 @@ Rows = list[list[Mapping[Any, Any]]]
 
 @dataclass(frozen=True)
 class Converted:
-    """Graphs as PyG has them, and what their columns are."""
+    """PyG graphs, with the names of their features."""
 
     graphs: list[Data]
     features: tuple[str, ...]
-    """Columns of nodes and edges in their order, such as `nodes/mass` and `nodes/element=C`."""
+    """Names of node and edge features, such as `nodes/mass` and `nodes/element=C`."""
     classes: tuple[str, ...] | None = None
-    """Names of the classes, where labels are words."""
+    """Names of the classes, if labels are words."""
     level: Level | None = None
-    """What is labelled; None where nothing is."""
+    """What is labelled; None for nothing."""
 
 
 def networkx_graphs(graphs: Any) -> list[Any] | None:
-    """List graphs of networkx, also a single one; None where they are others."""
+    """List networkx graphs, also a single one; None for other types."""
     # who has such a graph has imported it
     nx = sys.modules.get("networkx")
     if nx is None:
@@ -62,11 +62,11 @@ def from_networkx(
     rule: LabelRule | None = None,
     level: Level | None = None,
 ) -> CustomData:
-    """Take over graphs with their attributes and labels; `convert` says how.
+    """Read graphs with their attributes and labels; see `convert`.
 
     Args:
         graphs: One graph, or several.
-        target: The attribute that is predicted, or several of them; of the graphs or their nodes.
+        target: Target attribute or attributes, of graphs or nodes.
         rule: What labels are, where their values should not decide.
         level: What is labelled, where the attribute is not on one level alone.
     """
@@ -89,13 +89,13 @@ def from_networkx(
 def convert(graphs: Any, target: Sequence[str] = (), known: Sequence[str] = ()) -> Converted:
     """Turn attributes of nodes and edges into features.
 
-    Numbers and lists of numbers stay as they are, words become a column of 0 and 1 for each. Edges
-    of undirected graphs go both ways; those that are there several times stay so.
+    Numbers and lists of numbers stay as they are, words are one-hot encoded. Edges of undirected
+    graphs go both ways; repeated edges stay.
 
     Args:
         graphs: One graph, or several with the same attributes.
-        target: Attributes that are no features; of graphs, or else of nodes, they are the labels.
-        known: The features of the training; none takes those that are found.
+        target: Attributes that are labels, of graphs or else of nodes.
+        known: Names of the features of the training; empty for all that are found.
     """
     import networkx as nx
 

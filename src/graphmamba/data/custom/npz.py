@@ -1,4 +1,4 @@
-"""One `.npz` with the arrays of all graphs -> columns and a task."""
+"""Reader of one `.npz` with the arrays of all graphs."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -30,7 +30,7 @@ from graphmamba.errors import UserError
 REQUIRED = ("node_ptr", "edge_ptr", "edge_index")
 LINK_ARRAYS = ("pair_ptr", LINKS, "edge_label")
 NAMES = {"nodes/": ("x_names", "x"), "edges/": ("edge_attr_names", "edge_attr")}
-"""Arrays of words, and whose columns they name."""
+"""Arrays of feature names, and the arrays they name."""
 KNOWN = (*REQUIRED, "x", "edge_attr", "y", "split", *MASKS, *LINK_ARRAYS)
 LEVELS: tuple[Level, ...] = ("graph", "node", "link")
 Arrays = dict[str, Tensor]
@@ -41,9 +41,9 @@ PUBLISHED = {
     "train_masks": "train_mask", "val_masks": "val_mask", "test_masks": "test_mask",
     "num_nodes_list": "node_ptr", "num_edges_list": "edge_ptr",
 }  # fmt: skip
-"""What others call the arrays."""
+"""Other names of the arrays."""
 KINDS = {"b": np.bool_, "i": np.int64, "u": np.int64, "f": np.float64}
-"""Types that torch and NumPy share."""
+"""Types shared by torch and NumPy."""
 
 
 def read_npz(
@@ -52,13 +52,13 @@ def read_npz(
     level: Level | None = None,
     split_index: int = 0,
 ) -> CustomData:
-    """Read a user's graphs; `docs/custom-data.md` describes the arrays.
+    """Read the graphs of an `.npz`; `docs/file-formats.md` describes the arrays.
 
     Args:
         path: The file.
         rule: What labels are, where their values should not decide.
-        level: What is labelled, where the number of labels should not decide.
-        split_index: Which split, where masks hold several.
+        level: What is labelled; None infers it from the number of labels.
+        split_index: Which split, if masks hold several.
     """
     check_is("rule", rule or LabelRule(), LabelRule)
     arrays, names = _load(Path(path))
@@ -67,7 +67,7 @@ def read_npz(
 
 
 def read_npz_unlabelled(path: Path) -> CustomGraphs:
-    """Read graphs to predict, and the pairs to be scored."""
+    """Read graphs to predict, and pairs to score."""
     arrays, names = _load(path)
     columns = assemble_unlabelled(arrays, str(path))
     if ("pair_ptr" in arrays) != (LINKS in arrays):
@@ -80,7 +80,7 @@ def read_npz_unlabelled(path: Path) -> CustomGraphs:
 def assemble(
     arrays: Arrays, rule: LabelRule, level: Level | None, source: str, split_index: int = 0
 ) -> CustomData:
-    """Check the arrays that `docs/custom-data.md` describes and tell what they are there for."""
+    """Check the arrays and make columns and task of them."""
     check_choice("level", level, (None, *LEVELS))
     masks = {name: arrays[name] for name in MASKS if name in arrays}
     columns = assemble_unlabelled(arrays, source)

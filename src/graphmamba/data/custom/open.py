@@ -1,4 +1,4 @@
-"""A user's graphs by their path: read once, kept by content and options, then opened at once."""
+"""`open_custom`: custom graphs by path, cached by content and options."""
 
 import csv
 import json
@@ -52,36 +52,36 @@ from graphmamba.parse import parse
 
 OGB_SPLITS = ("train", "valid", "test")
 READING = 9
-"""Counts changes in how files are read; what is kept then becomes stale."""
+"""Version of the readers; raise it to invalidate the cache."""
 ABOUT = ("features", "task", "class_names", "feature_names", "skipped")
 """What is kept beside the graphs."""
 OWN = "own"
-"""Folder in the data directory where users' graphs are kept."""
+"""Folder of custom graphs in the data directory."""
 
 
 @dataclass(frozen=True)
 class CustomStore:
-    """A user's graphs, ready for training."""
+    """Custom graphs, ready for training."""
 
     store: GraphStore
-    """The graphs, each in a split: that of the files, or one drawn by the options' seed, if any."""
+    """The graphs, with the split of the files or a generated one."""
     features: Features
-    """What a model reads of nodes and edges."""
+    """Features of nodes and edges."""
     task: Task
-    """What is predicted: level, width, loss and metric."""
+    """The task: level, outputs, loss and metric."""
     class_names: tuple[str, ...]
     """Classes by their number; or, where labels are not classes, the label columns."""
     feature_names: tuple[str, ...]
-    """Columns of nodes, then of edges, where the files name them."""
+    """Names of node, then edge features, if files name them."""
     skipped: tuple[Skipped, ...]
-    """Rows of the file that are no graphs, and were left out."""
+    """Rows of the file that were left out."""
     recipe: dict[str, Any]
-    """What the graphs depend on: contents of the files and how they are read, not the split."""
+    """Recipe of the cache: contents of the files and reading options, without the split."""
     folder: Path
-    """Where they are kept, and what is computed from them."""
+    """Folder of the graphs and of columns computed from them."""
 
     def with_columns(self, asked: Precompute) -> "CustomStore":
-        """Return the graphs with the pre-computed columns that a model reads, kept on disk too."""
+        """Return the graphs with the precomputed columns that a model reads, cached on disk."""
         store = with_precomputed(self.store, asked, self.folder, self.recipe)
         return replace(self, store=store)
 
@@ -96,16 +96,16 @@ def open_custom(
 ) -> CustomStore:
     """Open a folder of tables, a table of molecules, arrays, a TUDataset or GraphML.
 
-    What is read is kept in the data directory by the contents of the files and the options:
-    opening it again takes no time, and a file that changed is read again. `docs/custom-data.md`
-    describes the files.
+    The result is cached in the data directory by the contents of the files and the options: a
+    second call is instant, and a file that changed is read again. `docs/custom-data.md` describes
+    the files.
 
     Args:
         path: The folder or the file.
-        options: What the files do not say themselves, such as which column is the label.
-        data_dir: Where sets are kept; None for the default place.
-        draws_split: Whether graphs get a split where the files do not say which.
-        describes: Whether molecules, if they are few, get descriptors where options leave it open.
+        options: What the files do not say, such as the target column.
+        data_dir: Directory of data sets; None for the default.
+        draws_split: Whether to split graphs whose files define no split.
+        describes: Whether to add descriptors of up to 20,000 molecules if options leave it open.
     """
     path, options = Path(path), options or DataOptions()
     check_is("options", options, DataOptions)
@@ -148,7 +148,7 @@ def _split(found: CustomStore, path: Path, options: DataOptions) -> CustomStore:
 
 
 def _list_skipped(found: CustomStore, path: Path) -> None:
-    """Say what was left out, and write down which rows they are."""
+    """Warn about rows that were left out, and list them in a file."""
 
     def write(partial: Path) -> None:
         with partial.open("w", newline="", encoding="utf-8") as file:
@@ -172,12 +172,12 @@ def _warn_once(message: str) -> None:
 
 
 def is_custom(path: Path | str) -> bool:
-    """Whether a word names custom graphs, not a benchmark: a folder, or a file by its ending."""
+    """Whether a word is a path of custom graphs (folder or known suffix), not a benchmark."""
     return format_of(Path(path)) is not None
 
 
 def _recipe(path: Path, options: DataOptions) -> dict[str, Any]:
-    """All that the graphs depend on: how they are read, and the contents of their files."""
+    """Recipe of the cache: reading options and contents of the files."""
     kind = format_of(path)
     if kind is None or not path.exists():
         # A run keeps the path as it was given, and may be gone on with from elsewhere.
@@ -207,7 +207,7 @@ def _recipe(path: Path, options: DataOptions) -> dict[str, Any]:
 
 
 def _read(path: Path, options: DataOptions, table: CsvTable | None) -> CustomData:
-    """Read the files; `table` is that of molecules where it has been read."""
+    """Read the files; `table` is that of molecules if it has been read."""
     kind, targets, rule, level = format_of(path), options.targets, options.rule, options.level
     if kind == "folder":
         return read_folder(path, targets, rule, level, options.undirected)
@@ -227,7 +227,7 @@ def _read(path: Path, options: DataOptions, table: CsvTable | None) -> CustomDat
 
 
 def read_graphs(graphs: Graphs, options: DataOptions) -> tuple[CustomData, GraphStore]:
-    """Take over graphs of PyG or networkx from Python; the store has them split."""
+    """Make a store of PyG or networkx graphs, with a split."""
     each: Sequence[Any]
     if (listed := networkx_graphs(graphs)) is not None:
         each = listed
@@ -310,12 +310,11 @@ def read_unlabelled(
 
     Args:
         path: As in `open_custom`.
-        options: How the graphs were read that a model was trained on: their label columns are
-            no features here either.
-        columns: Feature columns that the model knows; files that name others, or these in another
-            order, are rejected. Empty takes any.
-        has_split: Whether to read which split each graph is in, where the files say so; where
-            nobody asks, `split` may hold anything.
+        options: Reading options of the training; target columns are not features here either.
+        columns: Feature names of the training; others, or another order, are rejected. Empty
+            accepts any.
+        has_split: Whether to read the split of the files; if not, a column `split` may hold
+            anything.
     """
     path, label = Path(path), options.targets
     kind = format_of(path)
@@ -347,9 +346,9 @@ def read_unlabelled(
 
 
 def check_feature_names(found: tuple[str, ...], known: tuple[str, ...], path: Path | str) -> None:
-    """Reject files whose feature columns are not those that a model knows, in their order.
+    """Reject files whose feature columns are not those of the training, in their order.
 
-    Arrays need not be named, and then only their number can be checked.
+    Arrays may be unnamed; then only their number is checked.
     """
     if known and found != known and (found or Path(path).is_dir()):
         raise UserError(

@@ -1,4 +1,4 @@
-"""What a user says about custom graphs, as data."""
+"""Options for reading custom graphs: `DataOptions` and `DataSource`."""
 
 import math
 from dataclasses import dataclass, fields, replace
@@ -53,7 +53,7 @@ OnError = Literal["skip", "raise"]
 
 @dataclass(frozen=True)
 class DataOptions:
-    """How custom graphs are read; what is left out is read from the files."""
+    """How custom graphs are read; what is left out is inferred from the files."""
 
     target: str | tuple[str, ...] = ()
     """Target column or columns in CSV files; in an .npz the target is `y`."""
@@ -145,17 +145,17 @@ class DataOptions:
 
     @property
     def rule(self) -> LabelRule:
-        """What is said about the labels."""
+        """Options for the labels."""
         return LabelRule(self.task, self.classes)
 
 
 def names_given(given: list[str] | str, option: str) -> tuple[str, ...]:
-    """Names that were typed: a parser makes a list of brackets, and leaves commas alone."""
+    """Split a typed list of names: `a,b` or `[a, b]`."""
     return tuple(words_in(given, option) if isinstance(given, str) else given)
 
 
 def format_of(path: Path) -> Format | None:
-    """Tell how graphs come by their path; None where nothing there can be read."""
+    """Format of a path; None if it cannot be read."""
     if path.is_dir():
         if any(path.glob("*_A.txt")):
             return "TUDataset"
@@ -164,7 +164,7 @@ def format_of(path: Path) -> Format | None:
 
 
 def check_read(options: DataOptions, kind: Format, where: str) -> None:
-    """Reject options that say something which nobody reads."""
+    """Reject options that the format does not use."""
     if options.split in KEYED and kind in OWN and kind not in READ_FOR["split_column"]:
         raise UserError(
             f"split must be 'random' or 'stratified' for {where}, got {options.split!r}"
@@ -178,7 +178,7 @@ def check_read(options: DataOptions, kind: Format, where: str) -> None:
 
 
 def only_read(options: DataOptions, kind: Format) -> DataOptions:
-    """Leave out what is not read: how graphs of a format are read says less about another."""
+    """Reset options that the format does not use."""
     defaults = DataOptions()
     if kind not in READ_FOR["split_column"] and options.split in KEYED:
         options = replace(options, split=None, split_column="")
@@ -186,7 +186,7 @@ def only_read(options: DataOptions, kind: Format) -> DataOptions:
 
 
 def _unread(options: DataOptions, kind: Format) -> list[str]:
-    """Name the options that differ from their defaults for nothing."""
+    """Options that are set but not used by the format."""
     return [
         field.name
         for field in fields(DataOptions)
@@ -197,7 +197,7 @@ def _unread(options: DataOptions, kind: Format) -> list[str]:
 
 @dataclass(frozen=True)
 class DataSource(DataOptions):
-    """Where custom graphs are, how they are read, and what was found in them."""
+    """Custom graphs of an experiment: path, reading options, and what was inferred."""
 
     path: str = ""
     """Your graphs: a folder of tables, an .npz of arrays, a table of molecules, a TUDataset or
@@ -205,17 +205,17 @@ class DataSource(DataOptions):
     features: Features | None = None
     """Columns of nodes and edges; filled in when the graphs are read."""
     labels: Task | None = None
-    """What is predicted; filled in when the graphs are read."""
+    """The task; filled in when the graphs are read."""
     class_names: tuple[str, ...] = ()
-    """Classes by their number, or label columns; filled in when the graphs are read."""
+    """Names of classes or target columns; filled in when the graphs are read."""
     columns: tuple[str, ...] = ()
-    """Feature columns in their order, where files name them; filled in when they are read."""
+    """Names of the features in order; filled in when the graphs are read."""
     statistics: LabelStatistics | None = None
-    """Of the labels of the training split; filled in when the graphs are read."""
+    """Statistics of the training labels; filled in when the graphs are read."""
 
     @classmethod
     def of(cls, options: DataOptions, path: str = "") -> "DataSource":
-        """Begin with how graphs are read, and where they are, if it is in files."""
+        """Make a source from options, and a path for files."""
         return cls(**_shared(options), path=path)
 
     @property
@@ -234,14 +234,14 @@ class DataSource(DataOptions):
         names: tuple[str, ...],
         columns: tuple[str, ...] = (),
     ) -> "DataSource":
-        """Return the source with what was found in its graphs."""
+        """Return the source with features, task and names of its graphs."""
         return replace(
             self, features=features, labels=task, class_names=names, columns=columns,
             statistics=None,
         )  # fmt: skip
 
     def as_benchmark(self) -> Benchmark:
-        """Stand in the place of a catalogue's entry; sizes are those of the files."""
+        """The equivalent of an entry of the catalogue."""
         if self.features is None or self.labels is None:
             raise UserError(f"custom graphs of '{self.path}' must be read before a model is built")
         title = self.path or "custom graphs"

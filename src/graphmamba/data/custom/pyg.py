@@ -1,4 +1,4 @@
-"""Any graphs of PyG -> columns and a task."""
+"""Reader of PyG graphs (`from_graphs`)."""
 
 from numbers import Real
 from pathlib import Path
@@ -31,17 +31,17 @@ def from_graphs(
     level: Level | None = None,
     split_index: int = 0,
 ) -> CustomData:
-    """Take over `x`, `edge_index`, `edge_attr` and `y`, or `edge_label_index` and `edge_label`.
+    """Read `x`, `edge_index`, `edge_attr` and `y`, or `edge_label_index` and `edge_label`.
 
-    Where graphs say in `split` which split they are in, as a word of CSV files, that counts; so do
-    `train_mask`, `val_mask` and `test_mask`, which split their nodes.
+    The split is read from `split` (`train`, `validation` or `test`) of each graph, or from the node
+    masks `train_mask`, `val_mask` and `test_mask`.
 
     Args:
         graphs: The graphs, in a list, a `DataLoader` or a `Batch`, or one by itself; each has the
             same columns, and `y` a row for itself or for each node.
         rule: What labels are, where their values should not decide.
-        level: What is labelled, where the shape of `y` should not decide.
-        split_index: Which split, where masks hold several.
+        level: What is labelled; None infers it from the shape of `y`.
+        split_index: Which split, if masks hold several.
     """
     each, rule = list_of(graphs), rule or LabelRule()
     for place, graph in enumerate(each):

@@ -1,4 +1,4 @@
-"""A table of molecules -> columns and a task (needs the extra `molecules`)."""
+"""Reader of a table of molecules (needs the extra `molecules`)."""
 
 from collections.abc import Sequence
 from dataclasses import replace
@@ -22,7 +22,7 @@ from graphmamba.data.tables import DESCRIPTORS
 from graphmamba.errors import UserError
 
 MOST_DESCRIBED = 20_000
-"""Molecules that get RDKit's descriptors where nothing is said: some 5 ms each."""
+"""Most molecules that get RDKit descriptors by default: some 5 ms each."""
 
 
 def read_smiles_csv(
@@ -34,7 +34,7 @@ def read_smiles_csv(
     *,
     has_descriptors: bool = False,
 ) -> CustomData:
-    """Read one molecule a row, with its labels and, in a column `split`, its split.
+    """Read one molecule per row, with its targets and an optional column `split`.
 
     Args:
         path: The file, a .csv, .csv.gz or .parquet; columns that are not named here are ignored.
@@ -42,7 +42,7 @@ def read_smiles_csv(
         rule: What labels are, where their values should not decide.
         smiles: The column of SMILES.
         on_error: Whether SMILES that RDKit rejects are left out, or raise.
-        has_descriptors: Whether to add RDKit's descriptors, as numbers of each graph.
+        has_descriptors: Whether to add RDKit descriptors of each graph.
     """
     check_choice("on_error", on_error, ("skip", "raise"))
     check_is("rule", rule or LabelRule(), LabelRule)

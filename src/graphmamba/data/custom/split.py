@@ -1,4 +1,4 @@
-"""Splits of custom graphs: by chance, scaffold, column or time; of one, by its nodes or edges."""
+"""Splits of custom graphs: random, by scaffold, column or time; of one graph, nodes or edges."""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
@@ -29,9 +29,9 @@ from graphmamba.ops.random import draw_bits
 MASKS = ("train_mask", "val_mask", "test_mask")
 """Nodes for training, validation and test; with several columns each column is a split."""
 HELD = 0.3
-"""Share of the training edges that is asked for; messages pass along the others."""
+"""Share of the training edges held out as positive pairs; messages pass along the others."""
 ROUNDS = 20
-"""Times that a wrong pair is drawn before a node is taken to be joined with all others."""
+"""Attempts to sample a negative pair before a node counts as adjacent to all others."""
 TEST = 2
 Key = Shaped[np.ndarray, " graphs"]
 """What graphs are split by: numbers of scaffolds or of splits, or times."""
@@ -44,7 +44,7 @@ def with_split(
     read_key: Callable[[], Key],
     where: str,
 ) -> GraphStore:
-    """Split graphs, or the nodes or edges of one: as options say, or files, or by chance."""
+    """Split graphs, or the nodes or edges of one: by the options, the files, or at random."""
     is_alone = len(store) == 1 and task.level == "node" and store.split is None
     draws_links = task.level == "link" and PAIRS + LINKS not in store.tables
     if (store.is_transductive or is_alone or draws_links) and (options.split or options.folds):
@@ -57,8 +57,7 @@ def with_split(
         return store
     if options.split_index:
         raise UserError(
-            f"split_index is read of graphs with {', '.join(MASKS)}, got {options.split_index} for "
-            "graphs without"
+            f"split_index needs graphs with {', '.join(MASKS)}, got {options.split_index}"
         )
     if is_alone:
         y = store.tables["nodes"].given("y")
@@ -69,8 +68,8 @@ def with_split(
     if store.split is not None and options.split is None:
         if options.folds:
             raise UserError(
-                f"{where} says in `split` which split each graph is in: for folds over all of them "
-                "data.split must be stratified, random or scaffold"
+                f"{where} defines a split in `split`: for folds, data.split must be stratified, "
+                "random or scaffold"
             )
         return store
     classes = None
@@ -89,7 +88,7 @@ def split_graphs(
 ) -> Int[Tensor, " graphs"]:
     """Assign graphs to training (0), validation (1) and test (2).
 
-    With folds, one of them is the test set, and the others are shared out between training and
+    With folds, one of them is the test set, and the others are divided into training and
     validation.
     """
     if options.split == "stratified" and classes is None:
@@ -124,7 +123,7 @@ def split_graphs(
 def _stratified(
     options: DataOptions, classes: Int[np.ndarray, " graphs"], sizes: Int[np.ndarray, " splits"]
 ) -> Int[np.ndarray, " graphs"] | None:
-    """Give each split its share of every class; None where graphs are too few, unless asked for."""
+    """Stratified split; None if there are too few graphs, unless requested."""
     from sklearn.model_selection import train_test_split
 
     random = np.random.RandomState(np.random.MT19937(options.split_seed))
@@ -149,7 +148,7 @@ def _stratified(
 def _strata(
     options: DataOptions, classes: Int[np.ndarray, " graphs"], least: int
 ) -> Int[np.ndarray, " graphs"]:
-    """Join rare classes with the most frequent one, unless each is to have its share."""
+    """Merge rare classes with the most frequent one, unless stratification is requested."""
     if options.split == "stratified":
         return classes
     found, place, counts = np.unique(classes, return_inverse=True, return_counts=True)
@@ -159,7 +158,7 @@ def _strata(
 def _by_scaffold(
     scaffold: Int[np.ndarray, " graphs"], sizes: Int[np.ndarray, " splits"]
 ) -> Int[np.ndarray, " graphs"]:
-    """Fill training, validation and test with whole scaffolds, the most frequent ones first."""
+    """Assign whole scaffolds to training, validation and test, the most frequent ones first."""
     split = np.full(len(scaffold), len(sizes) - 1 if sizes[-1] else len(sizes) - 2)
     number, first, counts = np.unique(scaffold, return_index=True, return_counts=True)
     room = sizes[:-1].copy()
@@ -177,7 +176,7 @@ def _folds(
     classes: Int[np.ndarray, " graphs"] | None,
     key: Key | None,
 ) -> Int[np.ndarray, " graphs"]:
-    """Number the fold of each graph."""
+    """Fold of each graph."""
     from sklearn.model_selection import GroupKFold, KFold, StratifiedKFold
 
     rows, count = np.arange(graphs), options.folds
@@ -199,7 +198,7 @@ def _folds(
 
 
 def split_key(name: SplitName, cells: Sequence[str], where: Where) -> Key:
-    """Read what graphs are split by."""
+    """Read scaffolds, times or the split column."""
     if name == "scaffold":
         found = _scaffolds(tuple(cells))
         if (found < 0).any():
@@ -230,7 +229,7 @@ def _times(cells: Sequence[str], where: Where) -> Key:
 def _scaffolds(smiles: tuple[str, ...]) -> Int[np.ndarray, " graphs"]:
     """Number the Bemis-Murcko scaffolds; molecules without a ring share the empty one.
 
-    What RDKit rejects has -1. All folds ask for the same ones.
+    -1 for SMILES that RDKit rejects. Cached, since all folds need the same.
     """
     chem = import_rdkit()
     from rdkit.Chem.Scaffolds import MurckoScaffold
@@ -306,7 +305,7 @@ def _upright(name: str, mask: Tensor, nodes: int, source: str) -> Tensor:
 
 
 def draw_node_split(y: Tensor, ratios: SplitRatios, seed: int) -> Int[Tensor, " nodes"]:
-    """Draw the split of each labelled node, with the same shares of every class."""
+    """Stratified random split of the labelled nodes."""
     if y.is_floating_point():
         known = ~y.reshape(len(y), -1).isnan().all(dim=1)
         strata = torch.zeros(len(y), dtype=torch.int64)
@@ -325,12 +324,12 @@ def draw_node_split(y: Tensor, ratios: SplitRatios, seed: int) -> Int[Tensor, " 
 
 
 def split_links(columns: GraphColumns, ratios: SplitRatios, seed: int) -> GraphColumns:
-    """Split the edges of a graph: those that carry messages, and those that are asked for.
+    """Split the edges of a graph into message passing edges and positive pairs.
 
-    Both directions of an edge, and its repeats, go the same way. Messages pass along the training
-    edges that are not asked for, whatever the split that is scored; self-loops stay among them. To
-    each right pair of validation and test comes a wrong one with the same first node; training
-    draws new ones at each step.
+    Both directions of an edge, and its repeats, stay together. Messages pass along the training
+    edges that are not held out, and along self-loops, in all splits. Each positive pair of
+    validation and test gets a negative one with the same first node; training samples new ones at
+    each step.
     """
     nodes, index = int(columns.node_ptr[-1]), columns.edge_index
     if len(columns.node_ptr) != 2:  # noqa: PLR2004
@@ -383,7 +382,7 @@ def _keys(pairs: Int[Tensor, "2 pairs"], nodes: int) -> Int[Tensor, " pairs"]:
 def _draw_wrong(
     right: Int[Tensor, "2 pairs"], known: Int[Tensor, " known"], nodes: int, seed: int
 ) -> tuple[Int[Tensor, "2 pairs"], Bool[Tensor, " pairs"]]:
-    """Draw a pair that is no edge for each right one; tells which of them were found."""
+    """Sample a negative pair for each positive one; also returns which were found."""
     head, tail = right[0], right[0].clone()
     stream, place = draw_bits(torch.tensor(seed), len(SPLITS)), torch.arange(right.shape[1])
     can_serve = torch.zeros(right.shape[1], dtype=torch.bool)

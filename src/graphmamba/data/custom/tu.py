@@ -1,4 +1,4 @@
-"""The text files of a TUDataset, in a folder or a zip -> columns and a task.
+"""Reader of a TUDataset, in a folder or a zip.
 
 https://chrsmrrs.github.io/datasets/docs/format/ describes them: `DS_A.txt` has the edges of all
 graphs, `DS_graph_indicator.txt` the graph of each node, both counted from 1.
@@ -28,7 +28,7 @@ TARGETS: dict[str, Level] = {
     "node_labels": "node",
     "node_attributes": "node",
 }
-"""Files that may hold what is predicted, the first one that is there by default."""
+"""Files that may hold the target; by default the first one that exists."""
 PARTS = ("A", INDICATOR, "edge_labels", "edge_attributes", *TARGETS)
 
 
@@ -38,7 +38,7 @@ def read_tu(
     rule: LabelRule | None = None,
     level: Level | None = None,
 ) -> CustomData:
-    """Read graphs with their labels. Labels of nodes and edges become one column for each value.
+    """Read graphs with their labels; labels of nodes and edges are one-hot encoded.
 
     Args:
         path: A folder or a zip with the files of one set.
@@ -115,7 +115,7 @@ class TuFiles:
         return {part: f"{stem}{part}.txt" for part in PARTS if f"{stem}{part}.txt" in found}
 
     def target(self, asked: list[str]) -> str:
-        """Tell what is predicted; what is not there is rejected."""
+        """Name of the target file; a missing one is rejected."""
         there = [name for name in TARGETS if name in self.names]
         found = asked or [name for name in there if TARGETS[name] == "graph"][:1]
         if len(found) != 1 or found[0] not in there:
@@ -204,7 +204,7 @@ def _arrays(
 def _features(
     files: TuFiles, of: str, rows: int, target: str, known: tuple[str, ...]
 ) -> dict[str, Float[Tensor, " rows"]]:
-    """Attributes as they are, and a column of 0 and 1 for each value of a label."""
+    """Attributes as they are, and one-hot encoded labels."""
     found: dict[str, Tensor] = {}
     part = f"{of}_attributes"
     if part in files.names and part != target:
@@ -232,5 +232,5 @@ def _features(
 
 
 def tu_files(path: Path) -> list[Path]:
-    """List the files whose contents count."""
+    """List the files that the cache depends on."""
     return [path] if path.is_file() else [path / name for name in TuFiles(path).names.values()]

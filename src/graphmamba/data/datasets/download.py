@@ -1,9 +1,8 @@
-"""Published files as PyG's classes fetch them -> columns as the paper's code reads them.
+"""Downloads published files by PyG's classes, and reads them as the paper's code does.
 
-Only the fetching is PyG's, which would unpickle some of the files freely; the readers here take
-tensors alone. No checksum is published for any of the archives, and MalNet's server answers without
-encryption: what was fetched is named by its own hash, and nothing in it is run, or unpacked outside
-of its folder.
+Only the download is PyG's, which would unpickle some of the files; the readers here accept tensors
+only. No checksums are published, and MalNet's server uses no encryption: downloads are named by
+their own hash, nothing in them is run, and archives cannot write outside of their folder.
 """
 
 import shutil

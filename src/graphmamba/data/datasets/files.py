@@ -1,4 +1,4 @@
-"""Published files -> arrays; what is wrong with a file is said with its name."""
+"""Readers of file formats; errors name the file."""
 
 import gzip
 import io

@@ -1,8 +1,8 @@
-"""PCQM-Contact from its published table: molecules with hydrogens, and atoms that are near.
+"""PCQM-Contact from its published table: molecules with hydrogens, and pairs of atoms in contact.
 
 Long Range Graph Benchmark (https://arxiv.org/abs/2206.08164). Each row of the table is a molecule
-as an extended SMILES, whose atoms carry the numbers of their contacts. Both atoms of a contact
-carry its number. Wrong pairs to learn from are drawn again for each batch.
+as an extended SMILES, whose atoms carry the numbers of their contacts; both atoms of a contact
+carry its number. Negative pairs are sampled for each batch.
 """
 
 from collections import defaultdict
@@ -33,9 +33,9 @@ SHARES = (0.05, 0.05)
 BOTH = 2
 """Atoms of a contact."""
 NEGATIVES = 2
-"""Wrong pairs for each true one."""
+"""Negative pairs per positive pair."""
 ROUNDS = 10
-"""Times that a pair which cannot serve is drawn again."""
+"""Attempts to replace an invalid negative pair."""
 PART = 10_000
 """Rows of the table that are read at a time."""
 BITS = 32
@@ -127,19 +127,19 @@ def draw_negatives(
     node_ptr: Int[Tensor, " boundaries"],
     stream: Int[Tensor, ""],
 ) -> tuple[Int[Tensor, "2 negatives"], Bool[Tensor, " negatives"]]:
-    """Draw wrong pairs with the first node of each true pair, the second anywhere in its graph.
+    """Sample negative pairs: the first node of each positive pair, and any node of its graph.
 
-    True pairs and pairs drawn twice are drawn again, ten times at most. Self-pairs and edges may be
-    drawn, as in the Long Range Graph Benchmark. No shape depends on the data, and nothing is read
-    back from the device.
+    Positive and repeated pairs are sampled again, at most ten times. Self-pairs and edges are
+    allowed, as in the Long Range Graph Benchmark. No shape depends on the data, and nothing waits
+    for the device.
 
     Args:
-        positives: True pairs, in both directions; nodes counted over all graphs of the batch.
+        positives: Positive pairs, in both directions, as indices in the batch.
         node_ptr: Where each graph's nodes begin.
-        stream: What the draws follow, on the device of the pairs.
+        stream: Random stream, on the device of the pairs.
 
     Returns:
-        The pairs, and which of them can serve.
+        The pairs, and which of them are valid.
     """
     head = positives[0].repeat_interleave(NEGATIVES)
     graph = torch.searchsorted(node_ptr, head, right=True) - 1
@@ -165,16 +165,16 @@ def with_negatives(
     stream: Int[Tensor, ""],
     num_real_nodes: Int[Tensor, ""] | None = None,
 ) -> tuple[Int[Tensor, "2 labelled"], Float[Tensor, " labelled"]]:
-    """Put fresh wrong pairs behind the true ones; returns pairs and their labels.
+    """Append new negative pairs to the positive ones; returns pairs and labels.
 
     Args:
         positives: As for `draw_negatives`.
         node_ptr: As for `draw_negatives`.
         stream: As for `draw_negatives`.
-        num_real_nodes: Nodes before those of a padding graph; all are real if None.
+        num_real_nodes: Number of nodes without those of a padding graph; None for all.
 
     Returns:
-        The pairs, and for each 1 if it is true, 0 if it is wrong, NaN if it does not count.
+        The pairs, and their labels: 1 positive, 0 negative, NaN invalid.
     """
     negatives, can_serve = draw_negatives(positives, node_ptr, stream)
     pairs = torch.cat([positives, negatives], dim=1)
@@ -188,7 +188,7 @@ def with_negatives(
 def _can_serve(
     drawn: Int[Tensor, " pairs"], known: Int[Tensor, " positives"]
 ) -> Bool[Tensor, " pairs"]:
-    """Neither a true pair, of which the numbers are given in order, nor like an earlier one."""
+    """Valid pairs: neither positive nor repeated."""
     ordered, order = drawn.sort(stable=True)
     is_repeated = torch.zeros_like(drawn, dtype=torch.bool)
     is_repeated[order[1:]] = ordered[1:] == ordered[:-1]

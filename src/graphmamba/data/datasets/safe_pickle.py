@@ -1,8 +1,8 @@
-"""Pickles that hold tensors or arrays alone, read without running what a pickle asks for.
+"""Reads pickles of tensors and arrays without running code.
 
 VOC and COCO superpixels and the split of the peptides are published as pickles. A pickle may name
-any function and have it called. Here the few that rebuild tensors and arrays are known by name,
-each behind a function of ours that checks what it is given; all others are rejected.
+any function and have it called. Here only the few that rebuild tensors and arrays are allowed, each
+replaced by a function that checks its arguments; all others are rejected.
 """
 
 import io

@@ -1,8 +1,8 @@
-"""CLUSTER and PATTERN, drawn from the stochastic block models that define them.
+"""CLUSTER and PATTERN, generated from their stochastic block models.
 
-Recipe: Dwivedi et al., Benchmarking Graph Neural Networks (https://arxiv.org/abs/2003.00982).
-Random node names are part of it; here communities are assigned to the nodes at random before edges
-are drawn, which is the same distribution and spares a permutation of every matrix.
+Recipe: Dwivedi et al., Benchmarking Graph Neural Networks (https://arxiv.org/abs/2003.00982). It
+permutes the nodes at random; here communities are assigned to nodes at random before edges are
+sampled, which is the same distribution and saves permuting matrices.
 """
 
 from collections.abc import Callable

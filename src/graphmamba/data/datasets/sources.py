@@ -22,25 +22,25 @@ from graphmamba.data.transforms.precompute import Precompute, with_precomputed
 from graphmamba.errors import UserError
 
 COMPUTED = "computed"
-"""Folder under a benchmark's own where pre-computed columns are kept."""
+"""Folder of precomputed columns within that of a benchmark."""
 PROFILE = Precompute(degree_profile="unbiased")
-"""Stands in for the features of graphs that have none, as published (MalNet-Tiny)."""
+"""Features of graphs that have none, as published (MalNet-Tiny)."""
 
 
 @dataclass(frozen=True)
 class Source:
-    """The ways to get one benchmark, but for the download that all have."""
+    """Ways to make a benchmark, besides the download."""
 
     read: Callable[[Path], GraphColumns] | None = None
-    """Reads a folder of local files; None where there is no reader."""
+    """Reads a folder of local files; None if there is no reader."""
     files: str = ""
-    """What such a folder must hold, in words."""
+    """Description of the files in such a folder."""
     generate: Callable[[Sizes, int], GraphColumns] | None = None
     """Generates a random set of given sizes with a seed; None for all others."""
     has_features: bool = True
-    """Whether nodes come with features; where not, the local degree profile is taken later."""
+    """Whether nodes have features; if not, the local degree profile is used."""
     reading: int = 1
-    """Counts changes in how the graphs are made; what is kept then becomes stale."""
+    """Version of the recipe; raise it to invalidate the cache."""
 
 
 SOURCES: dict[str, Source] = {
@@ -67,13 +67,13 @@ SOURCES: dict[str, Source] = {
 def open_benchmark(
     name: str, data_dir: Path | None = None, seed: int = 0, sizes: Sizes | None = None
 ) -> GraphStore:
-    """Open a benchmark that was built before; one with a recipe is generated where it is missing.
+    """Open a benchmark that was built before; CLUSTER and PATTERN are generated if missing.
 
     Args:
-        name: Its name in the catalogue.
-        data_dir: Where sets are kept; None for the default place.
-        seed: Of a set that is generated.
-        sizes: Graphs of its three splits, for a smaller one; None for the published sizes.
+        name: Name in the catalogue.
+        data_dir: Directory of data sets; None for the default.
+        seed: Random seed of a generated data set.
+        sizes: Graphs of the three splits of a generated data set; None for the published sizes.
     """
     data_dir = data_dir or default_data_dir()
     recipe = recipe_of(name, seed, sizes)
@@ -94,13 +94,13 @@ def build_benchmark(
     seed: int = 0,
     download: bool = False,
 ) -> GraphStore:
-    """Make a benchmark again: read local files, or else generate it, or else download it.
+    """Build a benchmark: read local files, or generate it, or download it.
 
     Args:
-        name: Its name in the catalogue.
+        name: Name in the catalogue.
         folder: Local files; None to generate or download.
         data_dir: Where sets are kept; downloaded files go to its folder `raw`.
-        seed: Of a set that is generated.
+        seed: Random seed of a generated data set.
         download: Download also what could be generated; not together with a folder.
     """
     if folder is not None and download:
@@ -125,12 +125,12 @@ def build_benchmark(
 
 
 def place_of(name: str, data_dir: Path | None = None, seed: int = 0) -> Path:
-    """Folder of a set, whether it is there or not."""
+    """Folder of a data set, which may not exist."""
     return (data_dir or default_data_dir()) / name / recipe_hash(recipe_of(name, seed))[:16]
 
 
 def recipe_of(name: str, seed: int = 0, sizes: Sizes | None = None) -> dict[str, object]:
-    """What a set is known by on disk: a set that is generated has one for each seed and size."""
+    """Cache recipe of a data set; a generated one depends on seed and sizes."""
     check_seed("seed", seed)
     check_choice("name", name, tuple(CATALOG))
     recipe: dict[str, object] = {"benchmark": name, "reading": SOURCES[name].reading}
@@ -150,7 +150,7 @@ def published_sizes(name: str) -> Sizes:
 
 
 def _read_folder(name: str, folder: Path) -> GraphColumns:
-    """Read finished graphs before files to make them from."""
+    """Read a folder; finished graphs are preferred to raw files."""
     read = SOURCES[name].read
     if fetched := find_fetched(name, folder):
         return read_fetched(name, fetched)
@@ -169,7 +169,7 @@ def _files_of(name: str) -> str:
 
 
 def how_to_get(name: str, data_dir: Path | None = None) -> str:
-    """Say in a line how a set that is missing is made."""
+    """One line on how to build a missing data set."""
     source = SOURCES[name]
     verb = "generate it by its recipe" if source.generate else "download it"
     place = "" if data_dir in (None, default_data_dir()) else f" --data_dir {quote(str(data_dir))}"
@@ -183,11 +183,11 @@ def open_with_columns(
     data_dir: Path | None = None,
     sizes: Sizes | None = None,
 ) -> GraphStore:
-    """Open a benchmark with the pre-computed columns that a model reads, and no others.
+    """Open a benchmark with the precomputed columns that a model reads.
 
-    Columns are computed when they are first asked for, which a bar on the terminal follows, and
-    kept beside the set by what its graphs are: a set that is built again from other files has its
-    columns computed again. Graphs without features get their local degree profile as `x`.
+    Columns are computed at first use, with a progress bar, and cached with the data set; they are
+    computed again if it is rebuilt from other files. Graphs without features get their local degree
+    profile as `x`.
     """
     data_dir = data_dir or default_data_dir()
     store = open_benchmark(name, data_dir, 0, sizes)
@@ -203,7 +203,7 @@ def open_with_columns(
 def check_benchmark(
     columns: GraphColumns, benchmark: Benchmark, origin: str, *, has_features: bool = True
 ) -> None:
-    """Reject the graphs of another set before they are kept under a name that is not theirs."""
+    """Reject graphs that are not those of the named benchmark."""
     features, task = benchmark.features, benchmark.task
     found = [
         *_wrong("x", columns.nodes.get("x"), features.node_columns if has_features else 0,

@@ -1,10 +1,10 @@
-"""MNIST and CIFAR10 as superpixels: each node points to the 8 that are most similar by place.
+"""MNIST and CIFAR10 as superpixels: each node has edges to its 8 nearest nodes.
 
 Superpixels come from finished files or from the raw images, by the recipe of Knyazev et al.
 (https://arxiv.org/abs/1905.02850) with random order; graphs by that of Dwivedi et al., Benchmarking
 Graph Neural Networks (https://arxiv.org/abs/2003.00982). Numbers are rounded as the published files
-are, to float16. These drop one of the nine most similar nodes at an arbitrary position, as the sort
-they were made with left it there; here the exact 8 and their own weights are taken.
+are, to float16. The published files drop one of the nine nearest nodes, which one depends on how
+NumPy partitions them; here the 8 nearest are taken.
 """
 
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""Random graphs with a benchmark's columns and labels, where its own are not at hand."""
+"""Random graphs with the columns and labels of a benchmark, in place of the real data."""
 
 from collections.abc import Sequence
 

@@ -1,1 +1,1 @@
-"""Columns computed once for each graph, from its edges alone."""
+"""Columns computed once per graph from its edges: positional encodings, scores, expanders."""

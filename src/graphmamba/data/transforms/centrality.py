@@ -1,4 +1,4 @@
-"""Eigenvector centrality."""
+"""Eigenvector centrality of all graphs."""
 
 from typing import Any
 
@@ -12,26 +12,26 @@ from graphmamba.data.tables import GraphColumns
 from graphmamba.data.transforms.laplacian import DENSE_UP_TO, ENTRIES
 
 WIDTH, KEPT = 32, 8
-"""Vectors of the Krylov space, and those that are left when it is cut down to its best."""
+"""Size of the Krylov space, and of what is kept at a restart."""
 DEGENERATE = 1e-9
-"""Eigenvalues that are closer than this are taken for the same."""
+"""Eigenvalues closer than this count as equal."""
 TOLERANCE = 1e-14
 ROUNDING = 1e-12
 EXACT_UP_TO, RESTARTS = 5_000, 100
-"""Nodes up to which a graph where that does not converge is solved as a dense matrix. Of a larger
-one it is what so many restarts make of the vector of ones: linear in its edges."""
+"""If Lanczos does not converge, graphs of up to so many nodes are solved densely; for larger ones
+the result after so many restarts is taken, at a cost linear in the edges."""
 
 
 def leading_vector(
     pairs: Int[np.ndarray, "2 pairs"], nodes: int
 ) -> Float[np.ndarray, " nodes"] | None:
-    """What the eigenvectors that lead contain of the vector of ones.
+    """Projection of the vector of ones onto the leading eigenvectors, by Lanczos' method.
 
-    Lanczos' method, started from ones and restarted from its best vectors: but for rounding, it
-    never leaves the powers of the matrix times ones, and stops where they end, as they soon do in
-    a graph of equal parts. ARPACK would go on from random vectors there. None if it does not
-    converge, as where two parts lead almost together, but the best vector found where the graph is
-    too large for another method; `pairs` has each edge in both directions.
+    Started from ones and restarted from its best vectors, it stays in the Krylov space of ones, and
+    stops when that is exhausted, as in a graph of equal components, where ARPACK would go on from
+    random vectors. None if it does not converge, as if two components have nearly equal
+    eigenvalues; but the best vector found if the graph is too large for another method. `pairs` has
+    each edge in both directions.
     """
     from scipy.sparse import csr_matrix
 
@@ -79,10 +79,10 @@ def _extend(
 
 
 def eigenvector_centralities(columns: GraphColumns) -> Float[Tensor, " nodes"]:
-    """Leading eigenvector of each graph, undirected, of length 1 and without negative entries.
+    """Leading eigenvector of each undirected graph, of length 1 and non-negative.
 
-    Where several eigenvectors lead, as in a graph of equal parts, it is what they contain of the
-    vector of ones, so that equal parts have equal scores.
+    If the leading eigenvalue is repeated, as in a graph of equal components, the vector of ones is
+    projected onto its eigenspace, so that equal components have equal scores.
     """
     simple = simple_columns(columns, has_loops=True)
     scores = torch.empty(int(columns.node_ptr[-1]))
@@ -112,7 +112,7 @@ def eigenvector_centralities(columns: GraphColumns) -> Float[Tensor, " nodes"]:
 
 
 def _leading(adjacency: Float[Tensor, "graphs size size"]) -> Float[Tensor, "graphs size"]:
-    """What the leading eigenvectors contain of the vector of ones, of length 1."""
+    """Projection of the vector of ones onto the leading eigenvectors, normalised."""
     values, vectors = torch.linalg.eigh(adjacency)
     is_leading = values >= values[:, -1:] - DEGENERATE
     weight = vectors.sum(dim=1) * is_leading

@@ -1,4 +1,4 @@
-"""Communities by Louvain's method: those that networkx finds, found many times faster."""
+"""Louvain communities: the same as those of networkx, many times faster."""
 
 from random import Random
 
@@ -11,7 +11,7 @@ from graphmamba.data.parallel import node_counts, run_all
 from graphmamba.data.tables import GraphColumns
 
 LEAST_GAIN = 1e-7
-"""Modularity that a level must gain for another one to follow, as in networkx."""
+"""Least gain of modularity for another level, as in networkx."""
 
 
 def louvain_communities(
@@ -19,8 +19,9 @@ def louvain_communities(
 ) -> Int[Tensor, " nodes"]:
     """Community of each node of the undirected graph by Louvain's method, numbered from 0.
 
-    Nodes move to the neighbouring community that gains most, in a random order, until none gains;
-    then communities become nodes, and so on. Directions and repeats of an edge do not matter.
+    Nodes move in random order to the neighbouring community with the largest gain of modularity,
+    until none gains; then communities become nodes, and so on. Directions and repeats of edges do
+    not matter.
     """
     from graphmamba.data.transforms.communities_kernels import (
         join,
@@ -54,7 +55,7 @@ def louvain_communities(
 
 
 def all_communities(columns: GraphColumns) -> Int[Tensor, " nodes"]:
-    """`louvain_communities` of every graph, laid end to end."""
+    """`louvain_communities` of every graph, end to end."""
     edges = columns.edge_index.split(columns.edge_ptr.diff().tolist(), dim=1)
     counts = node_counts(columns).tolist()
 

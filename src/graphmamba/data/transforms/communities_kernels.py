@@ -1,8 +1,8 @@
-"""Louvain's method on one graph: joining edges, moving nodes, judging communities.
+"""Numba kernels of Louvain's method: merging edges, moving nodes, modularity.
 
 A graph is `(begin, other, weight, loop)`: `other[begin[u] : begin[u + 1]]` are the neighbours of
-node u in the order in which they were first named, beside their weights, and `loop[u]` is what
-joins u with itself. The order counts: of communities that gain the same, the first one is taken.
+node u in the order of their first edge, with their weights, and `loop[u]` is the weight of its
+self-loop. The order matters: of communities with equal gain, the first one is taken.
 """
 
 from typing import no_type_check
@@ -16,7 +16,7 @@ from graphmamba.ops.cpu_compile import helper
 @helper
 @no_type_check
 def _first_named(source, target, nodes):
-    """Number of the first pair that joins the same two nodes, for each pair."""
+    """Index of the first pair with the same two nodes, for each pair."""
     key = np.minimum(source, target) * nodes + np.maximum(source, target)
     place = np.argsort(key, kind="mergesort")
     first = np.empty(len(key), np.int64)
@@ -30,7 +30,7 @@ def _first_named(source, target, nodes):
 @kernel
 @no_type_check
 def join(source, target, weight, nodes):
-    """Make the graph of these pairs; those that join the same nodes become one, with their sum."""
+    """Make the graph of these pairs; weights of repeated ones are added."""
     first = _first_named(source, target, nodes)
     total, loop = np.zeros(len(first)), np.zeros(nodes)
     begin = np.zeros(nodes + 1, np.int64)
@@ -57,7 +57,7 @@ def join(source, target, weight, nodes):
 @kernel
 @no_type_check
 def pairs_of(begin, other, weight, loop, community):
-    """Each edge once, from its lower node on, as a pair of communities; loops come last."""
+    """Each edge once, as a pair of communities; self-loops come last."""
     nodes = len(loop)
     edges = len(other) // 2
     source, target = np.empty(edges + nodes, np.int64), np.empty(edges + nodes, np.int64)
@@ -88,7 +88,7 @@ def _degrees(begin, weight, loop):
 @kernel
 @no_type_check
 def modularity(begin, other, weight, loop, community):
-    """How many more edges lie inside of communities than by chance, as a share."""
+    """Modularity: share of edges within communities, minus that expected at random."""
     degree = _degrees(begin, weight, loop)
     whole = degree.sum()
     inside, outside = np.zeros(len(loop)), np.zeros(len(loop))
@@ -105,7 +105,7 @@ def modularity(begin, other, weight, loop, community):
 @helper
 @no_type_check
 def _renumbered(community):
-    """The same communities, numbered from 0 without gaps and in the same order."""
+    """Renumber communities from 0 without gaps, in the same order."""
     number = np.zeros(len(community) + 1, np.int64)
     for node in range(len(community)):
         number[community[node] + 1] = 1
@@ -116,9 +116,9 @@ def _renumbered(community):
 @kernel
 @no_type_check
 def move_nodes(begin, other, weight, loop, order, size):
-    """Move each node in turn to where modularity gains most, until none gains.
+    """Move each node in turn to the community with the largest gain, until none gains.
 
-    `size` is the weight of all edges together.
+    `size` is the total weight of the edges.
     """
     degree = _degrees(begin, weight, loop)
     community, total = np.arange(len(loop)), degree.copy()

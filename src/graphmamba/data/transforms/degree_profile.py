@@ -1,4 +1,4 @@
-"""Local degree profiles: degrees of each node and around it, in the place of features."""
+"""Local degree profiles, used as features where there are none."""
 
 import torch
 from jaxtyping import Float

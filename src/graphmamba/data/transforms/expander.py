@@ -16,7 +16,7 @@ COMPLETE_UP_TO = 10
 """Graphs of at most this many nodes get all pairs instead."""
 ATTEMPTS = 100
 DENSE_UP_TO = 200
-"""Nodes up to which all eigenvalues at once cost less than the two that matter."""
+"""Up to so many nodes, computing all eigenvalues is cheaper than the two needed."""
 GAP_TOLERANCE = 1e-6
 
 
@@ -25,8 +25,8 @@ def expander_edges(
 ) -> Int[Tensor, "2 expanders"]:
     """Draw `degree` permutations and join each node with its images, in both directions.
 
-    Drawn again, up to a hundred times, until the spectral gap nears the best that a regular graph
-    can have (Ramanujan); the best draw is kept. Self-loops and repeated edges stay, as in the
+    Sampled again, up to a hundred times, until the spectral gap is near the optimum of a regular
+    graph (Ramanujan); the best sample is kept. Self-loops and repeated edges stay, as in the
     published code of Exphormer (https://arxiv.org/abs/2303.06147).
     """
     check_least("nodes", nodes, 0)
@@ -48,7 +48,7 @@ def expander_edges(
 
 
 def spectral_gap(edge_index: Int[Tensor, "2 edges"], nodes: int) -> float:
-    """Second smallest eigenvalue of Deg - Adj of a regular graph; near 0 if it falls apart.
+    """Second smallest eigenvalue of Deg - Adj of a regular graph; 0 if disconnected.
 
     Repeated edges count, each as often as it is there. Self-loops count in Deg and not in Adj, as
     in the published code, which raises the value a little.
@@ -63,7 +63,7 @@ def spectral_gap(edge_index: Int[Tensor, "2 edges"], nodes: int) -> float:
 
 
 def _sparse_gap(edge_index: Int[Tensor, "2 edges"], nodes: int) -> float:
-    """All degrees being equal, what comes second in Adj decides: it leads beside what leads."""
+    """Sparse version: all degrees are equal, so the second largest eigenvalue of Adj decides."""
     from scipy.sparse import coo_matrix
     from scipy.sparse.linalg import LinearOperator, eigsh
 
@@ -91,7 +91,7 @@ def _draw(nodes: int, degree: int, generator: torch.Generator | None) -> Int[Ten
 
 
 def all_expanders(columns: GraphColumns, degree: int, seed: int = 0) -> Pairs:
-    """`expander_edges` of every graph; a graph's draw depends on its number alone."""
+    """`expander_edges` of every graph; each depends only on the index of the graph."""
     counts = node_counts(columns)
     seeds: list[int] = draw_bits(torch.tensor(seed), torch.arange(len(counts))).tolist()
 

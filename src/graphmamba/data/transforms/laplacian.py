@@ -1,4 +1,4 @@
-"""Laplacian spectra of all graphs: dense for small graphs, sparse for large ones."""
+"""Laplacian eigenvectors of all graphs: dense for small graphs, LOBPCG for large ones."""
 
 import warnings
 from typing import Any
@@ -12,21 +12,21 @@ from graphmamba.data.parallel import Block, blocks, edges_of, run_all
 from graphmamba.data.tables import GraphColumns
 
 DENSE_UP_TO = 512
-"""Nodes up to which all eigenvectors at once cost less than the few asked for, one by one."""
+"""Up to so many nodes, computing all eigenvectors is cheaper than the few needed."""
 ENTRIES = 1 << 20
-"""Matrix entries in one call: what stays in the cache of a core."""
+"""Matrix entries in one call, which fit into the cache of a core."""
 SPARE = 4
-"""Vectors iterated beside those asked for: the next eigenvalues limit the speed of convergence."""
+"""Extra vectors of the iteration, for faster convergence."""
 FACTORS_UP_TO = 20_000
-"""Nodes of a connected part up to which it is factored, which takes memory beyond its edges."""
+"""Largest connected component that is factorised, which takes memory beyond its edges."""
 SHIFT = 1e-5
-"""Added to the diagonal, so that the singular Laplacian can be factored."""
+"""Added to the diagonal, so that the singular Laplacian can be factorised."""
 TOLERANCE, FACTORED_STEPS = 1e-10, 60
-"""Residual that an iteration with factors ends at, times the highest degree, and most steps."""
+"""With a factorisation: final residual, relative to the largest degree, and most steps."""
 RESIDUAL, STEPS = 1e-4, 200
-"""The same of one without factors, times the mean degree."""
+"""Without a factorisation: final residual, relative to the mean degree, and most steps."""
 MATRIX_UP_TO, LARGEST_RESIDUAL = 2_000, 1e-7
-"""Nodes up to which one that ends beyond this residual, times the highest degree, is made dense."""
+"""Up to so many nodes, an iteration that ends above this residual is replaced by a dense one."""
 
 
 def laplacian_spectra(
@@ -36,11 +36,11 @@ def laplacian_spectra(
 
     Directions, self-loops and repeated edges are dropped before. A graph with fewer nodes than
     `num_eigenvectors` has NaN in the missing columns. The eigenvalues are repeated for each node,
-    so that both columns can be batched like any other.
+    so that both are ordinary node columns.
 
-    Computed in double precision: single precision is off by about 1e-6, which is as much as the
-    smallest eigenvalues of a long molecule differ. The smallest graphs come first, so that the
-    work is cut alike, and gives the same numbers, every time.
+    Computed in float64: the error of float32, about 1e-6, is as large as the differences of the
+    smallest eigenvalues of a long molecule. Graphs are sorted by size, so that blocks, and results,
+    are the same every time.
     """
     spectra = torch.full((2, int(columns.node_ptr[-1]), num_eigenvectors), torch.nan)
 
@@ -79,8 +79,8 @@ def smallest_eigenpairs(
 ) -> tuple[Float[np.ndarray, " count"], Float[np.ndarray, "nodes count"]]:
     """The `count` smallest eigenvalues of Deg - Adj and their eigenvectors.
 
-    Connected parts are solved by themselves: their constant vectors span the kernel exactly, where
-    an iteration has trouble to tell one zero from another.
+    Connected components are solved separately: their constant vectors span the kernel exactly,
+    which an iteration would not separate well.
     """
     from scipy.sparse import csr_matrix, diags
     from scipy.sparse.csgraph import connected_components
@@ -107,12 +107,12 @@ def smallest_eigenpairs(
 def _solve_part(
     laplacian: Any, members: Int[np.ndarray, " members"], count: int
 ) -> tuple[Float[np.ndarray, " count"], Float[np.ndarray, "members count"]]:
-    """Solve a connected part by LOBPCG beside its constant vector, or as a dense matrix.
+    """Solve a connected component by LOBPCG orthogonal to its constant vector, or densely.
 
-    A block and not a single vector as by ARPACK, since call graphs and molecules have the same
-    eigenvalue many times over. The inverse as preconditioner takes few steps. Without it time and
-    memory are linear in the edges: vectors are orthonormal and values Rayleigh quotients, but where
-    eigenvalues lie close together, as in a large random graph, they need not be the smallest ones.
+    A block method, unlike ARPACK, since call graphs and molecules have highly repeated eigenvalues.
+    With the inverse as preconditioner it takes few steps. Without it, time and memory are linear in
+    the edges; vectors are orthonormal and values are Rayleigh quotients, but if eigenvalues are
+    close together, as in a large random graph, they need not be the smallest ones.
     """
     from scipy.sparse import diags, identity
     from scipy.sparse.linalg import LinearOperator, lobpcg, splu

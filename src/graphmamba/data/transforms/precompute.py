@@ -1,4 +1,4 @@
-"""Columns that a model reads and that are computed once for each graph, then kept on disk."""
+"""Precomputed columns: which a model reads, computing them, and caching them on disk."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
@@ -31,7 +31,7 @@ RECIPE_VERSIONS = {
     "cluster": 1,
     "degree_profile": 1,
 }
-"""To be raised when a column gets other values from the same graphs."""
+"""Version of the columns; raise it to invalidate the cache."""
 COLUMN_OF = {
     "num_eigenvectors": "laplacian",
     "walk_length": "random_walk",
@@ -40,14 +40,14 @@ COLUMN_OF = {
     "has_clusters": "cluster",
     "degree_profile": "degree_profile",
 }
-"""What each field of `Precompute` asks for; `laplacian` is two columns, vectors and values."""
+"""Columns of each field of `Precompute`; `laplacian` has two, vectors and values."""
 DegreeProfile = Literal["none", "biased", "unbiased"]
-"""What the variance of the neighbours' degrees is divided by: n, or n - 1 as published."""
+"""Variance of the neighbours' degrees: divided by n, or by n - 1 as published."""
 
 
 @dataclass(frozen=True)
 class Precompute:
-    """How much of each pre-computed column a model reads; 0 and `none` leave the column out."""
+    """The precomputed columns that a model reads; 0 and `none` leave a column out."""
 
     num_eigenvectors: int = 0
     """Laplacian eigenvectors, from the smallest eigenvalue upwards."""
@@ -60,9 +60,9 @@ class Precompute:
     has_clusters: bool = False
     """Whether nodes are sorted by community."""
     degree_profile: DegreeProfile = "none"
-    """Degrees of each node and around it, where they stand in for features."""
+    """Local degree profiles, as features."""
     seed: int = 0
-    """What the expander graphs are drawn from."""
+    """Random seed of the expander graphs."""
 
     def __post_init__(self) -> None:
         check_types(self)
@@ -70,7 +70,7 @@ class Precompute:
             check_least(name, getattr(self, name), 0)
 
     def parts(self) -> dict[str, "Precompute"]:
-        """What is asked for, column by column, so that each can be kept by itself."""
+        """One `Precompute` per column, since each is cached by itself."""
         found = {}
         for name, column in COLUMN_OF.items():
             value = getattr(self, name)
@@ -81,10 +81,9 @@ class Precompute:
         return found
 
     def recipe(self) -> dict[str, dict[str, int | str]]:
-        """What each column is made of, by the column's name: equal recipes give equal columns.
+        """Recipe of each column; equal recipes give equal columns.
 
-        Only columns that are asked for are in it, and of plain numbers and words, so that a cache
-        can keep it as JSON.
+        Holds JSON values of the requested columns only.
         """
         return {
             name: {
@@ -100,9 +99,8 @@ class Precompute:
 def add_columns(graphs: Data, precompute: Precompute) -> Data:
     """Return a copy of a graph, or of a batch, with the columns that `precompute` asks for.
 
-    Each graph of a batch gets them as if it had been given alone, but for expander graphs, which
-    are drawn by `precompute.seed` and its number in the batch. PyG can take the copy apart where it
-    can do so with the batch.
+    Graphs of a batch are treated one by one; expander graphs depend on `precompute.seed` and the
+    index in the batch. The copy can be separated into graphs if the batch can.
     """
     columns, device = _columns_of(graphs), graphs.edge_index.device
     made = precomputed(columns, precompute)
@@ -122,7 +120,7 @@ def add_columns(graphs: Data, precompute: Precompute) -> Data:
 
 
 def _columns_of(graphs: Data) -> GraphColumns:
-    """Take the edges of a batch apart; without `batch` all nodes are of one graph."""
+    """Columns of a batch; without `batch` there is one graph."""
     edge_index = required(graphs, "edge_index", "as pairs of nodes")
     check_rows("graphs.edge_index", edge_index, [2, "edges"], is_integer=True)
     nodes = int(graphs.num_nodes or 0)
@@ -138,7 +136,7 @@ def _columns_of(graphs: Data) -> GraphColumns:
 
 
 def add_precomputed(columns: GraphColumns, asked: Precompute) -> GraphColumns:
-    """Return the set with the columns that `asked` names, the same as `add_columns`."""
+    """`add_columns` for a whole data set."""
     made = precomputed(columns, asked)
     return replace(
         columns, nodes={**columns.nodes, **made.nodes}, pairs={**columns.pairs, **made.pairs}
@@ -146,7 +144,7 @@ def add_precomputed(columns: GraphColumns, asked: Precompute) -> GraphColumns:
 
 
 def precomputed(columns: GraphColumns, asked: Precompute) -> GraphColumns:
-    """The columns that `asked` names by themselves: the same nodes, no edges, nothing else."""
+    """The columns that `asked` names, alone."""
     nodes: dict[str, Tensor] = {}
     pairs: dict[str, Pairs] = {}
     if asked.num_eigenvectors:
@@ -174,11 +172,10 @@ def with_precomputed(
 ) -> GraphStore:
     """Return the store with the columns that `asked` names.
 
-    Each column has a recipe and a place of its own: models that ask for the same spectrum share
-    it, whatever else they ask for. Spectra are computed on the CPU: its threads are faster than a
-    GPU for graphs of more than 32 nodes, which PyTorch solves one by one there, and the vectors are
-    the same wherever a model is trained and scored. `recipe` says what the graphs depend on, as in
-    `cache.open_or_build`.
+    Each column is cached by itself and shared by models. Spectra are computed on the CPU: its
+    threads are faster than a GPU for graphs of more than 32 nodes, which PyTorch solves one by one
+    there, and eigenvectors are then independent of the device. `recipe` is that of the graphs, as
+    in `cache.open_or_build`.
     """
     nodes: dict[str, Tensor] = {}
     pairs: dict[str, Pairs] = {}

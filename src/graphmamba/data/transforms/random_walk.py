@@ -9,13 +9,13 @@ from graphmamba.data.parallel import Block, blocks, edges_of, run_all
 from graphmamba.data.tables import GraphColumns
 
 WALK_COLUMNS = 512
-"""Starts of a walk followed at once in one graph."""
+"""Start nodes that are computed at once in one graph."""
 WALK_ENTRIES = 1 << 19
-"""Probabilities of one block: 4 MiB, which stay in the cache between two steps."""
+"""Entries of one block: 4 MiB, which fit into the cache."""
 EXACT_UP_TO = 20_000
-"""Nodes of a graph up to which walks are followed from each: time grows with nodes times edges."""
+"""Largest graph with exact probabilities, whose cost is nodes times edges."""
 PROBES, WIDTH = 256, 32
-"""Random vectors that stand for all starts in a larger graph, and those followed at once."""
+"""Random vectors of the estimate in larger graphs, and how many are computed at once."""
 
 
 def return_probabilities(columns: GraphColumns, walk_length: int) -> Float[Tensor, "nodes steps"]:
@@ -55,7 +55,7 @@ def estimated_return_probabilities(
     diag(P^(a + b)) = E[(P^a z) * ((P^T)^b z)], with a and b as equal as can be, so that the
     standard error is |row i of P^a| |column i of P^b| / sqrt(probes): in an undirected graph some
     sqrt(2 / probes) of the probability itself. The first two steps are exact. After Hutchinson
-    (1989), https://doi.org/10.1080/03610918908812806. Signs follow from nothing but `nodes`.
+    (1989), https://doi.org/10.1080/03610918908812806. Signs depend on `nodes` only.
     """
     from scipy.sparse import csr_matrix
 
@@ -87,9 +87,9 @@ def _walk_back(
     columns: Int[Tensor, " starts"],
     walk_length: int,
 ) -> Float[Tensor, "starts steps"]:
-    """Probabilities to be back at some starts, by sparse products.
+    """Return probabilities of some start nodes, by sparse products.
 
-    Each start is followed in its column; those between which no walk leads may share one.
+    One column per start node; nodes in different components may share one.
     """
     from scipy.sparse import csr_matrix
 
