@@ -1,12 +1,13 @@
 """The text files of TUDatasets."""
 
+import contextlib
 import zipfile
 from pathlib import Path
 
 import pytest
 import torch
 
-from graphmamba.data.custom import DataOptions, open_custom
+from graphmamba.data.custom import DataOptions, npz, open_custom
 from graphmamba.data.custom.open import read_unlabelled
 from graphmamba.data.custom.tu import read_tu
 from graphmamba.errors import UserError
@@ -110,3 +111,24 @@ def test_a_foreign_zip_is_reported(tmp_path: Path) -> None:
         read_tu(tmp_path / "a.zip")
     with pytest.raises(UserError, match=r"target must be one of graph_labels, .* got taste"):
         read_tu(write(tmp_path / "DS"), "taste")
+
+
+def test_zips_that_cannot_be_unpacked_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, path = write(tmp_path / "DS"), tmp_path / "DS.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in folder.iterdir():
+            archive.write(file, f"DS/{file.name}")
+    content = path.read_bytes()
+    for damaged in range(40, len(content), 7):
+        path.write_bytes(
+            content[:damaged] + bytes([content[damaged] ^ 255]) + content[damaged:][1:]
+        )
+        with contextlib.suppress(UserError):
+            read_tu(path)
+    path.write_bytes(content)
+    monkeypatch.setattr(npz, "MOST_EXPANDED", 1)
+    monkeypatch.setattr(npz, "MOST_RATIO", 0)
+    with pytest.raises(UserError, match="must unpack to 0 times its size at most"):
+        read_tu(path)

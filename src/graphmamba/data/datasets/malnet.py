@@ -37,7 +37,10 @@ def read_malnet(folder: Path) -> GraphColumns:
     path = find_file(folder, f"{FILE}.xz", FILE)
     packed = read_arrays(path, ["edge", "edge_ptr", "label", "split"])
     with reading(path, "call graphs whose columns fit together"):
-        arrays = {name: torch.from_numpy(each.astype(np.int64)) for name, each in packed.items()}
+        arrays = {
+            name: torch.from_numpy(each.astype(np.int64, casting="same_kind"))
+            for name, each in packed.items()
+        }
         graphs = name_compactly(arrays["edge"], arrays["edge_ptr"].diff())
     return replace(
         graphs,

@@ -58,10 +58,10 @@ def read_superpixels(
     path = find_file(folder, f"{file}.xz", file)
     arrays = read_arrays(path, ["value", "centre", "ptr", "label"])
     with reading(path, "superpixels whose columns fit together"):
-        node_ptr = torch.from_numpy(arrays["ptr"].astype(np.int64))
+        node_ptr = torch.from_numpy(arrays["ptr"].astype(np.int64, casting="same_kind"))
         value = torch.from_numpy(arrays["value"].T.astype(np.float32)) / VALUE_SCALE
         centre = torch.from_numpy(arrays["centre"].T.astype(np.float32)) / CENTRE_SCALE
-        y = torch.from_numpy(arrays["label"].astype(np.int64))
+        y = torch.from_numpy(arrays["label"].astype(np.int64, casting="same_kind"))
         nodes, total = int(node_ptr[-1]), len(y)
         if value.shape != (nodes, colours) or centre.shape != (nodes, 2):
             raise ValueError(f"value has the shape {arrays['value'].shape}")
