@@ -137,6 +137,9 @@ def test_sizes_beyond_reason_are_rejected(tmp_path: Path) -> None:
     huge = {"node_ptr": [0, 2**62], "edge_ptr": [0, 0], "edge_index": np.zeros((2, 0), int)}
     with pytest.raises(UserError, match="node_ptr must end at 268435456 at most where there is no"):
         read_npz(save(tmp_path, **huge, y=[1]))
+    sizes = {"node_ptr": None, "num_nodes_list": [2**62, 2**62]}
+    with pytest.raises(UserError, match="node_ptr must end at 268435456 at most"):
+        read_npz(save(tmp_path, **sizes))
     with pytest.raises(UserError, match=r"x must be below 2\*\*63, got 18446744073709551615"):
         read_npz(save(tmp_path, x=np.full((4, 1), 2**64 - 1, np.uint64)))
 

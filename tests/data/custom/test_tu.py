@@ -92,6 +92,7 @@ def test_new_graphs_have_the_columns_of_the_training(tmp_path: Path) -> None:
         ({"graph_labels": "1\n2\n"}, "DS_graph_labels.txt must have 3 lines, got 2"),
         ({"node_attributes": "1\n2\nnan\n4\n5\n"}, "graph 1, row 0: x column 0 must be a finite"),
         ({"graph_indicator": "1\n1\n3\n3\n3\n"}, "graph 1: every graph must have a node, got none"),
+        ({"graph_indicator": "1\n1\n2\n2\n2000000000\n"}, "line 5: a graph .* got 2000000000"),
         ({"graph_labels": None, "graph_attributes": None}, "got none, and no labels of graphs"),
     ],
 )  # fmt: skip

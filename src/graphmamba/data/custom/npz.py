@@ -151,7 +151,7 @@ def assemble_unlabelled(arrays: Arrays, source: str) -> GraphColumns:
                 f"{source}: split must be 0, 1 or 2 for each of {len(node_ptr) - 1} graphs, "
                 f"got {_kind(split)} with {numbers[:6]}"
             )
-    if "x" not in arrays and nodes > MOST_NODES:
+    if "x" not in arrays and not 0 <= nodes <= MOST_NODES:
         raise UserError(
             f"{source}: node_ptr must end at {MOST_NODES} at most where there is no x, got {nodes}"
         )

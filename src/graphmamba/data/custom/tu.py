@@ -170,9 +170,13 @@ def _arrays(
 ) -> tuple[Arrays, Tensor, tuple[str, ...]]:
     """Lay the graphs end to end, without labels; give the row of each node, and the features."""
     owner = files.whole(INDICATOR)[:, 0] - 1
-    if int(owner.min()) < 0:
-        row = int(owner.argmin())
-        raise UserError(f"{files.where(INDICATOR, row)}: a graph must be counted from 1")
+    is_none = (owner < 0) | (owner >= len(owner))
+    if bool(is_none.any()):
+        row = int(is_none.int().argmax())
+        raise UserError(
+            f"{files.where(INDICATOR, row)}: a graph must be counted from 1, and have a node, got "
+            f"{int(owner[row]) + 1}"
+        )
     order, node_ptr = owner.argsort(stable=True), boundaries(owner.bincount())
     local = torch.empty_like(order)
     local[order] = torch.arange(len(order)) - node_ptr[owner[order]]
