@@ -15,7 +15,11 @@ from safetensors.torch import load_file, save_file
 
 from graphmamba.data import cache
 from graphmamba.data.cache import (
+    DamagedError,
+    file_hash,
     open_or_build,
+    open_or_repair,
+    open_store,
     recipe_hash,
 )
 from graphmamba.data.store import GraphStore
@@ -160,8 +164,40 @@ def test_boundaries_that_fall_are_rejected(tmp_path: Path) -> None:
     tensors = {name: values.clone() for name, values in load_file(file).items()}
     tensors["edges/ptr"][3] = 1_000_000
     save_file(tensors, file)
+    about = json.loads(file.with_name("about.json").read_text())
+    about["content"] = file_hash(file)
+    file.with_name("about.json").write_text(json.dumps(about))
     with pytest.raises(UserError, match=r"columns.safetensors .* edges/ptr must start at 0"):
         open_or_build(tmp_path, RECIPE, reject_to_build)
+
+
+def test_changed_bytes_are_found_when_a_set_is_opened(tmp_path: Path) -> None:
+    open_or_build(tmp_path, RECIPE, make_rings)
+    path = entry(tmp_path) / "columns.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-9] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(DamagedError, match=r"content must have the hash .*build it again"):
+        open_store(path.parent)
+    open_or_repair(tmp_path, RECIPE, make_rings)
+    open_store(path.parent)
+
+
+def test_a_set_is_hashed_once_on_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    hashed: list[Path] = []
+    monkeypatch.setattr(cache, "file_hash", lambda path: hashed.append(path) or file_hash(path))
+    open_or_build(tmp_path, RECIPE, make_rings)
+    hashed.clear()
+    for _ in range(3):
+        open_or_build(tmp_path, RECIPE, reject_to_build)
+    assert not hashed
+    os.utime(entry(tmp_path) / "columns.safetensors", ns=(1, 1))
+    for _ in range(3):
+        open_store(entry(tmp_path))
+    assert len(hashed) == 1
+    monkeypatch.setattr("platform.node", lambda: "another machine")
+    open_store(entry(tmp_path))
+    assert len(hashed) == 2
 
 
 BUILD_APART = """

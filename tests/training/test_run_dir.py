@@ -126,6 +126,48 @@ def test_rows_of_later_epochs_and_those_cut_short_are_dropped(path: Path, epochs
     assert read_rows(path) == [*ROWS[:epochs], ROWS[0]]
 
 
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (b"epoch,loss\na,b\n", "could not convert string to float"),
+        (b"epoch,loss\n0\n", "shorter"),
+        (b"\xff\xfe\0\n", "decode"),
+        (b"epoch,loss\n1,1\n0,1\n", "each epoch once"),
+        (b"epoch,loss\n0,1\n0,1\n", "each epoch once"),
+    ],
+)
+def test_damaged_rows_are_reported_and_left(content: bytes, message: str, tmp_path: Path) -> None:
+    path = tmp_path / "metrics.csv"
+    path.write_bytes(content)
+    with pytest.raises(UserError, match=message):
+        cut_rows(path, 2)
+    assert path.read_bytes() == content
+
+
+def test_a_pipe_in_the_place_of_the_rows_is_reported_and_left(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "metrics.csv")
+    with pytest.raises(UserError, match="must be a file"):
+        cut_rows(tmp_path / "metrics.csv", 2)
+    assert (tmp_path / "metrics.csv").is_fifo()
+
+
+@pytest.mark.parametrize(
+    "change",
+    [{"scores": 5}, {"scores": {"test": 5}}, {"scores": {"test": {"loss": "x"}}}, {"seed": "x"}],
+)
+def test_results_of_other_types_are_reported(change: dict[str, object], tmp_path: Path) -> None:
+    path = tmp_path / "results.json"
+    path.write_text(json.dumps(RUN.content() | change))
+    with pytest.raises(UserError, match=r"results\.json"):
+        read_result(path)
+
+
+def test_results_that_are_nested_too_deeply_are_reported(tmp_path: Path) -> None:
+    (tmp_path / "results.json").write_text("[" * 100_000)
+    with pytest.raises(UserError, match="must be JSON"):
+        read_result(tmp_path / "results.json")
+
+
 def test_no_file_has_no_rows(tmp_path: Path) -> None:
     cut_rows(tmp_path / "metrics.csv", 3)
     assert read_rows(tmp_path / "metrics.csv") == []
@@ -156,7 +198,7 @@ def test_no_picture_without_epochs_or_matplotlib(
 ) -> None:
     pytest.importorskip("matplotlib")
     places = tmp_path / "metrics.csv", tmp_path / "curves.png"
-    with pytest.raises(UserError, match="must hold an epoch, got none"):
+    with pytest.raises(UserError, match=r"must hold an epoch, .*got none"):
         draw_curves(*places, "nothing", "mrr")
     monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
     with pytest.raises(UserError, match="plots need matplotlib"):

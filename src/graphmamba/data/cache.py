@@ -2,9 +2,10 @@
 
 import json
 import os
+import platform
 import shutil
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from hashlib import file_digest, sha256
 from pathlib import Path
 from secrets import token_hex
@@ -22,6 +23,8 @@ from graphmamba.errors import UserError
 FORMAT = "graphmamba columns"
 VERSION = 2
 COLUMNS, ABOUT = "columns.safetensors", "about.json"
+VERIFIED = "verified"
+"""A note beside them: on which machine the columns were found whole, and of which time."""
 PARTIAL = ".partial-"
 """Suffix of a folder that is still being written, before random letters."""
 LOCK = ".lock"
@@ -145,14 +148,15 @@ def open_store(place: Path, digest: str | None = None) -> GraphStore:
     try:
         if (size := path.stat().st_size) != about["bytes"]:
             raise ValueError(f"must have {about['bytes']} bytes, got {size}")
-        # safetensors takes a file that it may not read for one that is not there
-        path.open("rb").close()
+        # flipped bits would be silent, and edges that lead elsewhere worse: kernels trust them
+        if not _is_known(path, about["content"]):
+            verify_store(place)
         with safe_open(path, framework="pt") as file:
             tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
         store = store_of(tensors, str(about["source"]))
         if _counts(store) != about["counts"]:
             raise ValueError(f"counts must be {about['counts']}, got {_counts(store)}")
-    except PermissionError:
+    except (PermissionError, DamagedError):
         raise
     # torch, which maps the file, has no kind of its own for one that is gone or too short
     except (
@@ -173,7 +177,25 @@ def verify_store(place: Path) -> int:
     wanted, path = _read_about(place / ABOUT)["content"], place / COLUMNS
     if (found := file_hash(path)) != wanted:
         raise _damaged(path, f"its content must have the hash {wanted}, got {found}")
+    # where nothing can be noted, it is compared again the next time
+    with suppress(OSError):
+        path.with_name(VERIFIED).write_text(_note_of(path, found), encoding="utf-8")
     return path.stat().st_size
+
+
+def _is_known(path: Path, content: str) -> bool:
+    """Whether this machine has seen that the file, as it is, has this content."""
+    # safetensors takes a file that it may not read for one that is not there
+    path.open("rb").close()
+    try:
+        return path.with_name(VERIFIED).read_text(encoding="utf-8") == _note_of(path, content)
+    except (OSError, UnicodeDecodeError):
+        return False
+
+
+def _note_of(path: Path, content: str) -> str:
+    found = path.stat()
+    return f"{platform.node()} {found.st_size} {found.st_mtime_ns} {content}\n"
 
 
 def file_hash(path: Path) -> str:

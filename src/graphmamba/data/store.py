@@ -335,8 +335,8 @@ def check_graphs(columns: GraphColumns) -> None:
         )
 
 
-def check_ptr(argument: str, ptr: Tensor, graphs: int) -> None:
-    """Reject boundaries that are not one more than graphs, or fall."""
+def check_ptr(argument: str, ptr: Tensor, graphs: int, rows: int | None = None) -> None:
+    """Reject boundaries that are not one more than graphs, or fall, or end at other rows."""
     if ptr.dtype != torch.int64 or ptr.shape != (graphs + 1,) or graphs < 0:
         raise UserError(
             f"{argument} must hold one int64 more than the {max(graphs, 0)} graphs, "
@@ -344,6 +344,8 @@ def check_ptr(argument: str, ptr: Tensor, graphs: int) -> None:
         )
     if int(ptr[0]) != 0 or bool((ptr.diff() < 0).any()):
         raise UserError(f"{argument} must start at 0 and never fall, got {ptr.tolist()[:8]}...")
+    if rows is not None and int(ptr[-1]) != rows:
+        raise UserError(f"{argument} must end at {rows}, got {int(ptr[-1])}")
 
 
 def _check_index(name: str, pairs: Tensor, ptr: Boundaries, node_ptr: Boundaries) -> None:

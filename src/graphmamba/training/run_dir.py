@@ -113,13 +113,19 @@ def read_result(path: Path) -> RunResult:
     """Read `results.json`; `run_dir` is the directory that it is in now."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise UserError(f"'{path}' must be JSON: {error}") from error
     needed = {field.name for field in fields(RunResult)} - {"is_sampled"}
     if not isinstance(content, dict) or needed - content.keys():
         raise UserError(f"'{path}' must be the results of one run, with {sorted(needed)}")
     known: dict[str, Any] = {name: content[name] for name in needed}
-    known |= {"run_dir": path.parent, "scores": read_scores(known["scores"])}
+    try:
+        known |= {"run_dir": path.parent, "scores": read_scores(known["scores"])}
+    except (AttributeError, TypeError, ValueError) as error:
+        raise UserError(f"'{path}' must hold scores by split: {error}") from error
+    for name in ("seed", "best_epoch", "epochs", "parameters", "peak_memory", "seconds"):
+        if type(known[name]) not in (int, float):
+            raise UserError(f"'{path}': {name} must be a number, got {known[name]!r}")
     return RunResult(**known, is_sampled=bool(content.get("is_sampled", False)))
 
 
@@ -370,23 +376,40 @@ def append_row(path: Path, row: Mapping[str, int | float]) -> None:
 
 def read_rows(path: Path) -> list[dict[str, float]]:
     """Read all rows; an incomplete last one, as after a full disk, is left out."""
-    names, *rows = (line.split(",") for line in _whole_lines(path))
-    return [dict(zip(names, map(float, row), strict=True)) for row in rows]
+    if not path.is_file():
+        return []
+    try:
+        names, *rows = (line.split(",") for line in _whole_lines(path))
+        return [dict(zip(names, map(float, row), strict=True)) for row in rows]
+    except ValueError as error:
+        raise UserError(
+            f"'{path}' must hold a row of numbers for each epoch: {error}; a run goes on without "
+            "it, and with a new one, once it is moved away"
+        ) from error
 
 
 def cut_rows(path: Path, epochs: int) -> None:
     """Keep the rows of the first epochs: later ones are written again after a resume."""
-    names, *rows = _whole_lines(path)
-    kept = [row for row in rows if float(row.partition(",")[0]) < epochs]
-    if kept:
-        write_text(path, "\n".join([names, *kept]) + "\n")
+    if not path.exists():
+        return
+    if not path.is_file():
+        # a pipe that nobody reads would be waited for
+        raise UserError(f"'{path}' must be a file, and it is none")
+    found = [row.get("epoch", math.nan) for row in read_rows(path)]
+    if found != sorted({*found}):
+        raise UserError(
+            f"'{path}' must hold each epoch once, one after the other: move it away, and the run "
+            "goes on with a new one"
+        )
+    kept = _whole_lines(path)[: 1 + sum(epoch < epochs for epoch in found)]
+    if len(kept) > 1:
+        write_text(path, "\n".join(kept) + "\n")
     else:
-        path.unlink(missing_ok=True)
+        path.unlink()
 
 
 def _whole_lines(path: Path) -> list[str]:
-    text = path.read_text(encoding="utf-8") if path.is_file() else ""
-    return text.split("\n")[:-1] or [""]
+    return path.read_text(encoding="utf-8").split("\n")[:-1] or [""]
 
 
 def can_draw() -> bool:
@@ -407,8 +430,10 @@ def draw_curves(metrics: Path, path: Path, title: str, metric: str) -> None:
     import pandas as pd
 
     rows = pd.DataFrame(read_rows(metrics))
-    if rows.empty:
-        raise UserError(f"'{metrics}' must hold an epoch, got none")
+    columns = ["epoch", "is_best", "train_loss", f"validation_{metric}", f"test_{metric}"]
+    if rows.empty or not {*columns} <= {*rows}:
+        got = "none" if rows.empty else ", ".join(rows)
+        raise UserError(f"'{metrics}' must hold an epoch, with {', '.join(columns)}, got {got}")
     rows["epoch"] += 1
     best = rows[rows["is_best"] == 1].tail(1)
     figure.suptitle(title, x=0.01, ha="left", fontweight="bold")

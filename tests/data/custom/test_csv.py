@@ -1,5 +1,6 @@
 """Folders of CSV files are read as documented, or rejected with file, line and value."""
 
+import os
 import re
 from pathlib import Path
 
@@ -91,6 +92,18 @@ def test_one_node_and_no_edges(tmp_path: Path) -> None:
     assert own.task == Task("graph", 1, "l1", "mean_absolute_error")
 
 
+def test_a_pipe_is_not_waited_for(tmp_path: Path) -> None:
+    folder = write(tmp_path)
+    (folder / "graphs.csv").unlink()
+    os.mkfifo(folder / "graphs.csv")
+    assert "graphs.csv must be a file, got a pipe or device" in rejection(folder)
+
+
+def test_a_row_without_its_label_is_no_unlabelled_one(tmp_path: Path) -> None:
+    folder = write(tmp_path, graphs="graph,mood\np,good\nq\n")
+    assert "graphs.csv, line 3: a row must have 2 cells, got 1" in rejection(folder)
+
+
 def test_a_label_column_is_nowhere_a_feature(tmp_path: Path) -> None:
     graphs = "graph,kind\np,1\nq,0\n"
     folder = write(tmp_path, graphs=graphs)
@@ -126,8 +139,14 @@ PLAIN = "graph,node\np,1\np,z\nq,1\nq,2\n"
         ({"edges": "graph,source,target\np,1,2\n"}, r"edges\.csv, line 2: target .* got '2'"),
         ({"edges": "graph,source,target\np,?,1\n"}, r"edges\.csv, line 2: source .* got '\?'"),
         ({"edges": "graph,source,target\ns,1,1\n"}, r"edges\.csv, line 2: graph .* got 's'"),
-        ({"edges": "graph,source,target\np,1,1,2\n"}, r"edges\.csv .* 3 fields in line 2, saw 4"),
-        ({"edges": "graph,source,target\np,1\n"}, r"edges\.csv, line 2: target must not be empty"),
+        (
+            {"edges": "graph,source,target\np,1,1,2\n"},
+            r"edges\.csv, line 2: a row .* 3 cells, got 4",
+        ),
+        (
+            {"edges": "graph,source,target\np,1\n"},
+            r"edges\.csv, line 2: a row .* 3 cells, got 2",
+        ),
         ({"edges": ""}, r"edges\.csv must begin with different names of its columns, got ''"),
         ({"edges": "graph,source,target,source\n"}, r"edges\.csv must begin with different names"),
         ({"nodes": "graph;node\n1;2\n"}, r"column 'graph' must be there, got \['graph;node'\]"),

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from graphmamba.data.catalog import Task
-from graphmamba.data.custom import LabelRule, read_npz
+from graphmamba.data.custom import LabelRule, npz, read_npz
 from graphmamba.data.custom.labels import number_labels
 from graphmamba.errors import UserError
 
@@ -131,6 +131,29 @@ class Trap:
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Path("sprung").touch, ()
+
+
+def test_sizes_beyond_reason_are_rejected(tmp_path: Path) -> None:
+    huge = {"node_ptr": [0, 2**62], "edge_ptr": [0, 0], "edge_index": np.zeros((2, 0), int)}
+    with pytest.raises(UserError, match="node_ptr must end at 268435456 at most where there is no"):
+        read_npz(save(tmp_path, **huge, y=[1]))
+    sizes = {"node_ptr": None, "num_nodes_list": [2**62, 2**62]}
+    with pytest.raises(UserError, match="node_ptr must end at 268435456 at most"):
+        read_npz(save(tmp_path, **sizes))
+    with pytest.raises(UserError, match=r"x must be below 2\*\*63, got 18446744073709551615"):
+        read_npz(save(tmp_path, x=np.full((4, 1), 2**64 - 1, np.uint64)))
+
+
+def test_a_small_file_that_unpacks_to_a_large_one_is_never_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path = tmp_path / "graphs.npz"
+    np.savez_compressed(path, **PATHS, x=np.zeros((4, 500_000)))
+    assert read_npz(path).features.node_columns == 500_000
+    monkeypatch.setattr(npz, "MOST_EXPANDED", 10_000_000)
+    monkeypatch.setattr(npz.np, "load", lambda *_, **__: pytest.fail("the file was read"))
+    with pytest.raises(UserError, match=r"200 times its size at most, got 16,\d{3},\d{3} bytes"):
+        read_npz(path)
 
 
 @pytest.mark.parametrize("kind", ["objects", "pickle", "npy", "cut off", "text", "missing"])

@@ -1,12 +1,13 @@
 """The text files of TUDatasets."""
 
+import contextlib
 import zipfile
 from pathlib import Path
 
 import pytest
 import torch
 
-from graphmamba.data.custom import DataOptions, open_custom
+from graphmamba.data.custom import DataOptions, npz, open_custom
 from graphmamba.data.custom.open import read_unlabelled
 from graphmamba.data.custom.tu import read_tu
 from graphmamba.errors import UserError
@@ -91,6 +92,7 @@ def test_new_graphs_have_the_columns_of_the_training(tmp_path: Path) -> None:
         ({"graph_labels": "1\n2\n"}, "DS_graph_labels.txt must have 3 lines, got 2"),
         ({"node_attributes": "1\n2\nnan\n4\n5\n"}, "graph 1, row 0: x column 0 must be a finite"),
         ({"graph_indicator": "1\n1\n3\n3\n3\n"}, "graph 1: every graph must have a node, got none"),
+        ({"graph_indicator": "1\n1\n2\n2\n2000000000\n"}, "line 5: a graph .* got 2000000000"),
         ({"graph_labels": None, "graph_attributes": None}, "got none, and no labels of graphs"),
     ],
 )  # fmt: skip
@@ -110,3 +112,24 @@ def test_a_foreign_zip_is_reported(tmp_path: Path) -> None:
         read_tu(tmp_path / "a.zip")
     with pytest.raises(UserError, match=r"target must be one of graph_labels, .* got taste"):
         read_tu(write(tmp_path / "DS"), "taste")
+
+
+def test_zips_that_cannot_be_unpacked_are_reported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, path = write(tmp_path / "DS"), tmp_path / "DS.zip"
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in folder.iterdir():
+            archive.write(file, f"DS/{file.name}")
+    content = path.read_bytes()
+    for damaged in range(40, len(content), 7):
+        path.write_bytes(
+            content[:damaged] + bytes([content[damaged] ^ 255]) + content[damaged:][1:]
+        )
+        with contextlib.suppress(UserError):
+            read_tu(path)
+    path.write_bytes(content)
+    monkeypatch.setattr(npz, "MOST_EXPANDED", 1)
+    monkeypatch.setattr(npz, "MOST_RATIO", 0)
+    with pytest.raises(UserError, match="must unpack to 0 times its size at most"):
+        read_tu(path)

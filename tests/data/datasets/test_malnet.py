@@ -110,5 +110,5 @@ def test_wrong_lists_are_named(tmp_path: Path) -> None:
 
 def test_arrays_that_do_not_fit_together_are_named(tmp_path: Path) -> None:
     write_malnet(tmp_path, edge_ptr=np.array([0, 6, 4, 7]))
-    with pytest.raises(UserError, match=r"malnet_tiny\.npz\.xz must be call graphs whose columns"):
+    with pytest.raises(UserError, match=r"malnet_tiny\.npz\.xz: edge_ptr must start at 0"):
         read_malnet(tmp_path)

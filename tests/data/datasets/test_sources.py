@@ -1,5 +1,6 @@
 """Benchmarks: built from files, drawn or downloaded, kept, opened with computed columns."""
 
+import math
 import pickle
 import re
 from pathlib import Path
@@ -122,6 +123,7 @@ CLASS, EACH = torch.tensor([1]), torch.tensor([0, 1])
         ("peptides-struct", ATOMS | {"y": torch.rand(2, 11)}, "y must be of each graph, got none"),
         ("pascalvoc-sp", REGIONS | {"y": 20 + EACH}, "y must be 0 to 20, got 20 to 21"),
         ("coco-sp", REGIONS | {"x": torch.rand(2, 9), "y": EACH}, "x must have 14 columns of"),
+        ("coco-sp", REGIONS | {"x": math.nan * torch.ones(2, 14), "y": EACH}, "x must hold finite"),
     ],
 )
 def test_the_files_of_another_set_are_not_kept(

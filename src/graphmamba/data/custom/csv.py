@@ -1,5 +1,7 @@
 """Reader of a folder of tables (`read_folder`); errors are reported with file and line."""
 
+import csv
+import gzip
 import zlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -98,10 +100,14 @@ class CsvTable:
 
 def table_in(folder: Path, name: str) -> Path | None:
     """Find a table in a folder: a .csv, .csv.gz or .parquet."""
-    found = [folder / f"{name}{end}" for end in ENDINGS if (folder / f"{name}{end}").is_file()]
+    found = [folder / f"{name}{end}" for end in ENDINGS if (folder / f"{name}{end}").exists()]
     if len(found) > 1:
         listed = ", ".join(file.name for file in found)
         raise UserError(f"{folder} must hold one table of {name}, got {listed}")
+    if found and not found[0].is_file():
+        # a pipe that nobody writes to would be waited for
+        kind = "a folder" if found[0].is_dir() else "a pipe or device"
+        raise UserError(f"{found[0]} must be a file, got {kind}")
     return found[0] if found else None
 
 
@@ -114,24 +120,28 @@ def read_csv(path: Path) -> CsvTable:
     if path.suffix == ".parquet":
         return _read_parquet(path)
     try:
-        # the names are read like any other row: pandas would change those that occur twice
-        frame = pd.read_csv(
-            path, header=None, dtype=object, na_filter=False, skip_blank_lines=False,
-            encoding="utf-8-sig",
-        )  # fmt: skip
-    except pd.errors.EmptyDataError:
-        frame = pd.DataFrame([[""]])
+        opened = gzip.open if path.suffix == ".gz" else open
+        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
+            reader = csv.reader(file, strict=True)
+            # a row is reported with the line on which it ends
+            rows = [(reader.line_num, row) for row in reader]
     except UnicodeDecodeError as error:
         raise UserError(f"{path} must be text in UTF-8: {error}") from error
-    except (OSError, EOFError, zlib.error, ValueError) as error:
-        why = str(error).removeprefix("Error tokenizing data. C error: ").strip()
+    except (OSError, EOFError, zlib.error, csv.Error) as error:
         raise UserError(
-            f"{path} must be a table that can be read, with commas between its columns: {why}"
+            f"{path} must be a table that can be read, with commas between its columns: {error}"
         ) from error
-    frame.columns, frame.index = frame.iloc[0].tolist(), frame.index + 1
-    _check_names(path, list(frame.columns))
-    is_blank = (frame == "").all(axis=1)
-    return CsvTable(path, frame[~is_blank].iloc[1:])
+    _, names = rows[0] if rows else (1, [""])
+    _check_names(path, names)
+    filled = [(line, row) for line, row in rows[1:] if any(row)]
+    for line, row in filled:
+        if len(row) != len(names):
+            raise UserError(
+                f"{path}, line {line}: a row must have {len(names)} cells, got {len(row)}"
+            )
+    lines = [line for line, _ in filled]
+    cells = [row for _, row in filled]
+    return CsvTable(path, pd.DataFrame(cells, index=lines, columns=names, dtype=object))
 
 
 def _read_parquet(path: Path) -> CsvTable:

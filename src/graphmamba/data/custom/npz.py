@@ -1,5 +1,6 @@
 """Reader of one `.npz` with the arrays of all graphs."""
 
+import zipfile
 from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -42,6 +43,10 @@ PUBLISHED = {
     "num_nodes_list": "node_ptr", "num_edges_list": "edge_ptr",
 }  # fmt: skip
 """Other names of the arrays."""
+MOST_NODES = 1 << 28
+"""Of a file without `x`, which may say any number."""
+MOST_EXPANDED, MOST_RATIO = 1 << 30, 200
+"""Bytes that any archive may unpack to, and how many times its size a larger one."""
 KINDS = {"b": np.bool_, "i": np.int64, "u": np.int64, "f": np.float64}
 """Types shared by torch and NumPy."""
 
@@ -146,6 +151,10 @@ def assemble_unlabelled(arrays: Arrays, source: str) -> GraphColumns:
                 f"{source}: split must be 0, 1 or 2 for each of {len(node_ptr) - 1} graphs, "
                 f"got {_kind(split)} with {numbers[:6]}"
             )
+    if "x" not in arrays and not 0 <= nodes <= MOST_NODES:
+        raise UserError(
+            f"{source}: node_ptr must end at {MOST_NODES} at most where there is no x, got {nodes}"
+        )
     # a model needs some feature; without any, all nodes look alike
     x = _numbers(arrays, "x", nodes, node_ptr, source) if "x" in arrays else torch.ones(nodes, 1)
     attributes = {}
@@ -287,6 +296,8 @@ def _load(path: Path) -> tuple[Arrays, tuple[str, ...]]:
     """Read the arrays of a file by our names, and the names of its feature columns."""
     if not path.is_file():
         raise UserError(f"{path} must be there, got no such file")
+    if zipfile.is_zipfile(path):
+        check_unpacked(path)
     try:
         with path.open("rb") as opened, np.load(opened, allow_pickle=False) as file:
             arrays = dict(file)
@@ -299,8 +310,7 @@ def _load(path: Path) -> tuple[Arrays, tuple[str, ...]]:
         if name not in KNOWN:
             known = ", ".join((*KNOWN, *PUBLISHED))
             raise UserError(f"{path}: arrays must be among {known}, got {called!r}")
-        if values.dtype.kind not in KINDS:
-            raise UserError(f"{path}: {called} must hold numbers, got {values.dtype}")
+        _check_numbers(path, called, values)
         if name in found:
             raise UserError(f"{path}: {name} must be given once, got {', '.join(arrays)}")
         if called == "edges":
@@ -322,6 +332,28 @@ def _load(path: Path) -> tuple[Arrays, tuple[str, ...]]:
                 )
             features += [f"{table}{column}" for column in columns]
     return found, tuple(features)
+
+
+def _check_numbers(path: Path, called: str, values: np.ndarray) -> None:
+    """Reject words, and numbers that none of torch's types can hold."""
+    if values.dtype.kind not in KINDS:
+        raise UserError(f"{path}: {called} must hold numbers, got {values.dtype}")
+    if values.dtype == np.uint64 and values.size and int(values.max()) >= 1 << 63:
+        raise UserError(f"{path}: {called} must be below 2**63, got {int(values.max())}")
+
+
+def check_unpacked(path: Path) -> None:
+    """Reject an archive that was made to fill the memory."""
+    try:
+        with zipfile.ZipFile(path) as archive:
+            expanded = sum(member.file_size for member in archive.infolist())
+    except (OSError, RuntimeError, ValueError, zipfile.BadZipFile) as error:
+        raise UserError(f"{path} must be a zip that can be read: {error}") from error
+    if expanded > max(MOST_EXPANDED, MOST_RATIO * path.stat().st_size):
+        raise UserError(
+            f"{path} must unpack to {MOST_RATIO} times its size at most, got {expanded:,} bytes: "
+            "write it without compression, such as by np.savez"
+        )
 
 
 def _both_ways(path: Path, edges: np.ndarray) -> np.ndarray:

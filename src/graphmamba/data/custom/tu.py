@@ -5,6 +5,7 @@ graphs, `DS_graph_indicator.txt` the graph of each node, both counted from 1.
 """
 
 import zipfile
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -17,7 +18,7 @@ from torch import Tensor
 
 from graphmamba.data.catalog import Level
 from graphmamba.data.custom.labels import CustomData, CustomGraphs, LabelRule, numbers_of
-from graphmamba.data.custom.npz import Arrays, assemble, assemble_unlabelled
+from graphmamba.data.custom.npz import Arrays, assemble, assemble_unlabelled, check_unpacked
 from graphmamba.data.tables import boundaries
 from graphmamba.errors import UserError
 
@@ -29,6 +30,7 @@ TARGETS: dict[str, Level] = {
     "node_attributes": "node",
 }
 """Files that may hold the target; by default the first one that exists."""
+BROKEN_ZIP = (zipfile.BadZipFile, zlib.error)
 PARTS = ("A", INDICATOR, "edge_labels", "edge_attributes", *TARGETS)
 
 
@@ -99,11 +101,9 @@ class TuFiles:
         if self.path.is_dir():
             found = sorted(file.name for file in self.path.glob("*.txt"))
         else:
-            try:
-                with zipfile.ZipFile(self.path) as archive:
-                    found = archive.namelist()
-            except (OSError, zipfile.BadZipFile) as error:
-                raise UserError(f"{self.path} must be a zip that can be read: {error}") from error
+            check_unpacked(self.path)
+            with zipfile.ZipFile(self.path) as archive:
+                found = archive.namelist()
         stems = [name.removesuffix("A.txt") for name in found if name.endswith("_A.txt")]
         stems = [stem for stem in stems if f"{stem}{INDICATOR}.txt" in found]
         if len(stems) != 1:
@@ -137,7 +137,8 @@ class TuFiles:
                 with zipfile.ZipFile(self.path) as archive, archive.open(name) as file:
                     table = pd.read_csv(file, header=None, skipinitialspace=True)
             return table.to_numpy(dtype=np.float64, copy=True)
-        except (ValueError, zipfile.BadZipFile) as error:
+        # zips that are damaged, packed with a password or in a way that Python lacks
+        except (ValueError, OSError, EOFError, RuntimeError, *BROKEN_ZIP) as error:
             raise UserError(f"{self.path}: {name} must hold numbers: {error}") from error
 
     def whole(self, part: str, rows: int | None = None) -> Tensor:
@@ -169,9 +170,13 @@ def _arrays(
 ) -> tuple[Arrays, Tensor, tuple[str, ...]]:
     """Lay the graphs end to end, without labels; give the row of each node, and the features."""
     owner = files.whole(INDICATOR)[:, 0] - 1
-    if int(owner.min()) < 0:
-        row = int(owner.argmin())
-        raise UserError(f"{files.where(INDICATOR, row)}: a graph must be counted from 1")
+    is_none = (owner < 0) | (owner >= len(owner))
+    if bool(is_none.any()):
+        row = int(is_none.int().argmax())
+        raise UserError(
+            f"{files.where(INDICATOR, row)}: a graph must be counted from 1, and have a node, got "
+            f"{int(owner[row]) + 1}"
+        )
     order, node_ptr = owner.argsort(stable=True), boundaries(owner.bincount())
     local = torch.empty_like(order)
     local[order] = torch.arange(len(order)) - node_ptr[owner[order]]

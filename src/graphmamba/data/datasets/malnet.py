@@ -17,6 +17,7 @@ from torch import Tensor
 from graphmamba.data.catalog import MALWARE
 from graphmamba.data.datasets.files import find_file, read_arrays, read_names, reading
 from graphmamba.data.parallel import Span, for_each_span
+from graphmamba.data.store import check_ptr
 from graphmamba.data.tables import GraphColumns, boundaries, owner_of
 from graphmamba.errors import UserError
 
@@ -37,10 +38,15 @@ def read_malnet(folder: Path) -> GraphColumns:
     path = find_file(folder, f"{FILE}.xz", FILE)
     packed = read_arrays(path, ["edge", "edge_ptr", "label", "split"])
     with reading(path, "call graphs whose columns fit together"):
-        arrays = {name: torch.from_numpy(each.astype(np.int64)) for name, each in packed.items()}
-        graphs = name_compactly(arrays["edge"], arrays["edge_ptr"].diff())
+        arrays = {
+            name: torch.from_numpy(each.astype(np.int64, casting="same_kind"))
+            for name, each in packed.items()
+        }
+        edges, graphs = arrays["edge"].shape[-1], len(arrays["label"])
+        check_ptr(f"{path}: edge_ptr", arrays["edge_ptr"], graphs, edges)
+        columns = name_compactly(arrays["edge"], arrays["edge_ptr"].diff())
     return replace(
-        graphs,
+        columns,
         graphs={"y": arrays["label"]},
         split=arrays["split"],
         source=f"built from {path.name}, isolated nodes removed",

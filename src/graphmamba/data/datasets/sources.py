@@ -6,6 +6,7 @@ from functools import partial
 from pathlib import Path
 from shlex import quote
 
+import torch
 from torch import Tensor
 
 from graphmamba.checks import check_choice, check_seed
@@ -233,7 +234,9 @@ def _wrong(name: str, values: Tensor | None, columns: int, is_integer: bool) -> 
         return [] if values is None else [f"{name} must not be there, got {_shape(values)}"]
     if values is not None and values.shape[1:] == (columns,):  # noqa: SIM102
         if values.is_floating_point() != is_integer:
-            return []
+            # a target may be missing, a feature may not
+            is_whole = name == "y" or bool(torch.isfinite(values).all())
+            return [] if is_whole else [f"{name} must hold finite numbers, got others"]
     kind = "integers" if is_integer else "floating-point numbers"
     return [f"{name} must have {columns} columns of {kind}, got {_shape(values)}"]
 

@@ -19,6 +19,7 @@ from torch import Tensor
 from graphmamba.data.datasets.files import find_file, read_arrays, read_cifar, read_idx, reading
 from graphmamba.data.datasets.slic import SlicRecipe, find_superpixels
 from graphmamba.data.parallel import run_all
+from graphmamba.data.store import check_ptr
 from graphmamba.data.tables import GraphColumns, boundaries
 from graphmamba.errors import UserError
 
@@ -58,11 +59,12 @@ def read_superpixels(
     path = find_file(folder, f"{file}.xz", file)
     arrays = read_arrays(path, ["value", "centre", "ptr", "label"])
     with reading(path, "superpixels whose columns fit together"):
-        node_ptr = torch.from_numpy(arrays["ptr"].astype(np.int64))
+        node_ptr = torch.from_numpy(arrays["ptr"].astype(np.int64, casting="same_kind"))
         value = torch.from_numpy(arrays["value"].T.astype(np.float32)) / VALUE_SCALE
         centre = torch.from_numpy(arrays["centre"].T.astype(np.float32)) / CENTRE_SCALE
-        y = torch.from_numpy(arrays["label"].astype(np.int64))
-        nodes, total = int(node_ptr[-1]), len(y)
+        y = torch.from_numpy(arrays["label"].astype(np.int64, casting="same_kind"))
+        nodes, total = value.shape[0], len(y)
+        check_ptr(f"{path}: ptr", node_ptr, total, nodes)
         if value.shape != (nodes, colours) or centre.shape != (nodes, 2):
             raise ValueError(f"value has the shape {arrays['value'].shape}")
         taken = total if images is None else min(images, total)

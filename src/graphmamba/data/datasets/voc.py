@@ -67,8 +67,8 @@ def _read_part(path: Path) -> GraphColumns:
 
 
 def _columns_of(arrays: dict[str, np.ndarray]) -> GraphColumns:
-    node_ptr = torch.from_numpy(arrays["node_ptr"].astype(np.int64))
-    edge_ptr = torch.from_numpy(arrays["edge_ptr"].astype(np.int64))
+    node_ptr = torch.from_numpy(arrays["node_ptr"].astype(np.int64, casting="same_kind"))
+    edge_ptr = torch.from_numpy(arrays["edge_ptr"].astype(np.int64, casting="same_kind"))
     source = torch.from_numpy(arrays["source"].astype(np.int32))
     target = source + torch.from_numpy(arrays["offset"].astype(np.int32))
     edge_index = torch.stack([source, target])
