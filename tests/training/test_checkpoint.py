@@ -23,6 +23,7 @@ from graphmamba.training.checkpoint import (
     read_tensors,
     restore_generators,
     save_weights,
+    write_tensors,
 )
 from graphmamba.training.experiment import RunOptions
 from tests.helpers.experiments import generated_batch, small_experiment
@@ -117,6 +118,14 @@ def test_tensors_that_do_not_fit_are_named(
     change(weights.state)
     with pytest.raises(UserError, match=message):
         build_model(weights, saved)
+
+
+@pytest.mark.parametrize("names", ["ab", ["a"], {"a": 1}, 5])
+def test_names_that_are_not_those_of_the_classes_are_rejected(saved: Path, names: object) -> None:
+    tensors, about = read_tensors(saved)
+    write_tensors(saved, tensors, about | {"class_names": names})
+    with pytest.raises(UserError, match="class_names must be"):
+        load_weights(saved).class_names  # noqa: B018
 
 
 def test_no_process_of_any_run_draws_what_another_does() -> None:

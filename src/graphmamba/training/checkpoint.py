@@ -107,7 +107,13 @@ class Weights(NamedTuple):
 
         Weights without names (older ones of a benchmark) have those of the data set.
         """
-        return tuple(self.metadata.get("class_names") or self.experiment.dataset_info.names)
+        known = self.experiment.dataset_info
+        names, count = self.metadata.get("class_names"), known.task.classes or known.task.outputs
+        if not names:
+            return known.names
+        if type(names) is not list or (known.task.level != "link" and len(names) != count):
+            raise UserError(f"class_names must be {count} classes or labels, got {names!r}")
+        return tuple(map(str, names))
 
     @property
     def options(self) -> RunOptions:
