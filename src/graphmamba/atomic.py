@@ -1,4 +1,4 @@
-"""Files that are either whole or not there: written beside their place, flushed, then renamed."""
+"""Atomic writes: to a temporary file beside the target, flushed, then renamed."""
 
 import json
 import os

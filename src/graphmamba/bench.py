@@ -27,7 +27,7 @@ from graphmamba.studies.report import table, write_json
 FLOOR = 1e-6
 """Error that is allowed where plain PyTorch makes none."""
 BUDGET_S = 0.5
-"""How long one measurement on a CPU goes on repeating."""
+"""Seconds over which one measurement on a CPU is repeated."""
 COLD_BYTES = 200_000_000
 """Input sets take turns over this much memory, several times what a GPU's cache holds."""
 
@@ -60,7 +60,7 @@ BATCHES = {
 }
 """The batches that every speed in this project is quoted for, by name."""
 USUAL_SIZES = {"cpu": ["peptides"], "cuda": [*BATCHES]}
-"""What a CPU can do while somebody waits, and what a GPU can."""
+"""Batches that are timed by default."""
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""The command line: one table of commands, each a typed function found at its first use."""
+"""The command line: a table of commands, each a typed function imported at first use."""
 
 import os
 import sys

@@ -1,4 +1,4 @@
-"""Which machine, versions and commit a measurement belongs to."""
+"""Machine, versions and commit, as stored with results."""
 
 import os
 import platform

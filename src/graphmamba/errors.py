@@ -1,4 +1,4 @@
-"""The one kind of failure that is the user's to mend."""
+"""`UserError`: errors that users cause and can fix."""
 
 
 class UserError(ValueError):

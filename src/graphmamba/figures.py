@@ -1,4 +1,4 @@
-"""Figures that go to files (needs the extra `plots`)."""
+"""Figures written to files (needs the extra `plots`)."""
 
 from pathlib import Path
 from typing import Any

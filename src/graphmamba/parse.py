@@ -1,4 +1,4 @@
-"""From plain mappings to frozen dataclasses: keys and types are checked, nothing is guessed."""
+"""Parsing: mappings and YAML to frozen dataclasses, with checked keys and types."""
 
 import dataclasses
 import difflib

@@ -279,7 +279,7 @@ class Backbone(nn.Module):
             e = self.reverse_edges(required_edges(e, "reverse edges"))
         kept: list[Tensor] = []
         for number, layer in enumerate(self.layers):
-            # Heads read nodes alone, so that nobody misses the last edges.
+            # Heads read nodes only, so the last edge embeddings are not needed.
             wants_edges = number + 1 < len(self.layers)
             own = replace(topology, node_order=node_orders[number], wants_edges=wants_edges)
             x, e = layer(x, e, own.with_dropout_seed(seeds[number]))

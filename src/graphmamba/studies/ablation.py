@@ -1,4 +1,4 @@
-"""`graphmamba study ablation`: what each piece of a model is worth, over several seeds."""
+"""`graphmamba study ablation`: variants of a model over several seeds."""
 
 import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence

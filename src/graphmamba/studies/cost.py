@@ -1,4 +1,4 @@
-"""What a model needs for its batches: operations, memory and time of a training step."""
+"""Operations, memory and time of a training step."""
 
 import gc
 import math

@@ -71,9 +71,9 @@ PAPER_BATCH = 256
 OUT = "OOM"
 """What stands in a table where memory ran out."""
 FILE = "efficiency.json"
-"""Holds all rows; from it a study goes on."""
+"""Holds all rows; a study resumes from it."""
 MAY_DIFFER = {"date", "platform", "cores"}
-"""What of the environment no number of the study follows from."""
+"""Entries of the environment that do not affect the measurements."""
 UNITS = {"KB": 10**3, "MB": 10**6, "GB": 10**9, "KIB": 2**10, "MIB": 2**20, "GIB": 2**30}
 
 

@@ -18,7 +18,7 @@ from graphmamba.atomic import write_text
 from graphmamba.figures import write_figure
 
 WIDE = 140
-"""Characters in a line where nobody says how many there may be."""
+"""Default width of a line in characters."""
 INK, QUIET, RULE = "#22272e", "#7a828c", "#e3e6ea"
 COLOURS = ("#0b6e6e", "#d1495b", "#edae49", "#7a5195", "#3d7dca", "#8d99ae")
 """Told apart also by those who see fewer colours; the first is ours."""

@@ -138,7 +138,7 @@ class _Taken:
 
     def begin(self) -> None:
         for own, kept, total in zip(self._own, self._kept, self._sums, strict=True):
-            # A share of nothing of what is no number would be none.
+            # 0 times NaN would be NaN.
             kept.copy_(own.nan_to_num(0.0, 0.0, 0.0))
             total.zero_()
         self._mark.copy_((self._kept[1] * (1 + 1e-6) + 1e-12).nan_to_num())

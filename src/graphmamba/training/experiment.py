@@ -444,7 +444,7 @@ def load_run_config(name: str | Path, overrides: Mapping[str, object] | None = N
 
     Args:
         name: As for `load_experiment`.
-        overrides: As there.
+        overrides: As for `load_experiment`.
     """
     check_is("name", name, str | Path)
     check_is("overrides", overrides, Mapping | None)

@@ -195,7 +195,7 @@ class Loop:
         state.team.share_buffers(state.scored)
         validation, test = self._scores("validation"), self._scores("test")
         if state.team.is_first:
-            # others may have no number where a split is small
+            # other metrics may be NaN on a small split
             chosen = {name: validation[name] for name in ("loss", state.model.task.metric)}
             self.watch.saw_scores(progress.epoch, chosen)
         is_best = self._choose(train_loss, validation, test)

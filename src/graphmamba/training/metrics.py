@@ -128,7 +128,7 @@ def _answers_right(prediction: Columns, target: Columns) -> tuple[Classwise, Cla
     guess = (prediction > 0) & ~target.isnan()
     is_positive = target == 1
     both = (guess.sum(dim=0) + is_positive.sum(dim=0)).double()
-    # a column with a prediction that is no number has no score
+    # a column with a NaN prediction has no score
     both = both.masked_fill((prediction.isnan() & ~target.isnan()).any(dim=0), math.nan)
     return (guess & is_positive).sum(dim=0).double(), both
 

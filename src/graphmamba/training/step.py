@@ -152,7 +152,7 @@ class TrainStep:
         self._optimizer.step()
         if self._average:
             self._average.update()
-        # where nothing is clipped as well: a gradient that is no number must be seen
+        # also without clipping: a non-finite gradient must be noticed
         loss = self._own[0] / self._own[1].clamp_min(1.0)
         self._last_loss.copy_(torch.where(norm.isfinite(), loss, torch.nan))
 

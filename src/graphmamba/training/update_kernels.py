@@ -51,7 +51,7 @@ def update_kernel(
         tl.store(loss_ptr, tl.where(norm < float("inf"), loss, float("nan")))
     scale = 1.0
     if CLIP > 0:
-        # what is no number must stay so: the run has to end
+        # NaN must stay NaN: the run has to stop
         scale = CLIP / (norm + 1e-6)
         scale = tl.where(scale > 1.0, 1.0, scale)
 

@@ -83,7 +83,7 @@ def from_graphs(
 
 
 def list_of(graphs: Graphs) -> list[Data]:
-    """List graphs one by one; those with edges where nobody looks for them are rejected."""
+    """List graphs one by one; those without `edge_index` but with `adj_t` are rejected."""
     if isinstance(graphs, str | Path):
         raise UserError(
             f"graphs must be those of PyG or networkx, got the path '{graphs}': open_with_defaults "

@@ -106,7 +106,7 @@ def _graph_of(name: str, columns: Mapping[str, Any]) -> Data:
         return Data(x=x.float(), edge_index=edge_index, edge_attr=edge_attr, y=y)
     graph = Data(x=x.long(), edge_index=edge_index, edge_attr=columns["edge_attr"].long())
     if name == "pcqm-contact":
-        # the file's one draw of wrong pairs gives way to fresh ones
+        # negative pairs of the file are dropped: new ones are sampled for each batch
         graph.edge_label_index = columns[LINKS][:, columns["edge_label"] == 1]
     else:
         graph.y = columns["y"].float()
