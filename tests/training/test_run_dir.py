@@ -8,6 +8,7 @@ import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,6 +36,7 @@ USED = "run_dir must not be in use, and another process trains in '{}'"
 HOLDER = """
 import sys
 from pathlib import Path
+from typing import Any
 from graphmamba.training.distributed import ProcessGroup
 from graphmamba.training.run_dir import RunDir
 
@@ -191,6 +193,25 @@ def test_a_picture_is_drawn(epochs: int, tmp_path: Path) -> None:
     draw_curves(metrics, tmp_path / "curves.png", "PCQM, seed 0", "mrr")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert len([*tmp_path.iterdir()]) == 2
+
+
+def test_one_exploding_epoch_does_not_flatten_the_curves(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("matplotlib")
+    drawn: list[Any] = []
+    monkeypatch.setattr(
+        "graphmamba.training.run_dir.write_figure", lambda figure, _path: drawn.append(figure)
+    )
+    for epoch, loss in enumerate((0.7, 1e14, 0.6, 0.5, float("nan"), 0.4)):
+        row = {"epoch": epoch, "learning_rate": 1e-3, "train_loss": 0.5, "validation_loss": loss}
+        scores = {"validation_mrr": 0.4, "test_loss": 0.5, "test_mrr": 0.3}
+        append_row(tmp_path / "metrics.csv", row | scores | {"is_best": int(epoch == 0)})
+    draw_curves(tmp_path / "metrics.csv", tmp_path / "curves.png", "PCQM, seed 0", "mrr")
+    losses, scores, _ = drawn[0].axes
+    assert losses.get_ylim()[1] < 2
+    assert losses.get_xlabel() == "epoch (beyond the axis: 1)"
+    assert scores.get_xlabel() == "epoch"
 
 
 def test_no_picture_without_epochs_or_matplotlib(

@@ -11,6 +11,8 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any, Literal
 
+import numpy as np
+
 from graphmamba.atomic import cannot_write, write_json, write_text
 from graphmamba.errors import UserError
 from graphmamba.figures import new_figure, write_figure
@@ -419,6 +421,8 @@ def can_draw() -> bool:
 
 TRAIN, VALIDATION, TEST = "#4477aa", "#ee8866", "#228833"
 """Colours that are safe for colour-blind readers."""
+FAR = 100.0
+"""Distances between quartiles from the median, beyond which a plot leaves a value out."""
 
 
 def draw_curves(metrics: Path, path: Path, title: str, metric: str) -> None:
@@ -443,7 +447,19 @@ def draw_curves(metrics: Path, path: Path, title: str, metric: str) -> None:
         (scores, metric, {f"validation_{metric}": VALIDATION, f"test_{metric}": TEST}),
         (rates, "learning rate", {"learning_rate": TRAIN}),
     ):
-        rows.plot(x="epoch", y=[*colors], color=colors, ax=panel, marker=".", legend=False)
+        labels = [each.partition("_")[0].replace("train", "training") for each in colors]
+        rows.plot(
+            x="epoch", y=[*colors], color=[*colors.values()], ax=panel, marker=".", label=labels
+        )
+        values = rows[[*colors]].to_numpy().ravel()
+        values = values[np.isfinite(values)]
+        if len(values):
+            # a few values that explode would make a line of all others
+            low, middle, high = np.quantile(values, (0.25, 0.5, 0.75))
+            is_near = abs(values - middle) <= max(FAR * (high - low), abs(middle), 1.0)
+            if not is_near.all():
+                panel.set_ylim(values[is_near].min(), values[is_near].max())
+                panel.set_xlabel(f"epoch (beyond the axis: {(~is_near).sum()})")
         panel.set_title(heading.replace("_", " "), loc="left")
         panel.grid(axis="y", alpha=0.4)
         panel.spines[["top", "right"]].set_visible(False)
@@ -455,5 +471,6 @@ def draw_curves(metrics: Path, path: Path, title: str, metric: str) -> None:
         scores.plot(row["epoch"], row[f"test_{metric}"], "o", color=TEST, label=told)
     losses.legend(frameon=False)
     scores.legend(frameon=False)
+    rates.get_legend().remove()
     rates.set_ylim(bottom=0)
     write_figure(figure, path)
