@@ -19,7 +19,6 @@ from collections import Counter
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from functools import partial
 from pathlib import Path
-from statistics import median
 from time import perf_counter
 from typing import Any
 
@@ -94,9 +93,9 @@ def assign(tests: list[str], former: dict[str, float], processes: int) -> list[l
         # Neighbours take about as long as one another: every share gets some of each kind.
         count = -(-len(tests) // SHARE)
         return [tests[first::count] for first in range(count)]
-    # What is not known is taken to be usual.
-    usual = median(former.values())
-    seconds = {test: former.get(test, usual) for test in tests}
+    # What is not known is taken to be long: begun last in one process, it would not be reached.
+    longest = max(former.values())
+    seconds = {test: former.get(test, longest) for test in tests}
     fair = sum(seconds.values()) / (processes * ROUNDS)
     shares: list[list[str]] = []
     room = 0.0
