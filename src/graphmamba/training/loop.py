@@ -91,19 +91,21 @@ class Loop:
         state, begin = self.state, time.monotonic()
 
         def tell(done: int, kernels: int) -> None:
-            for reporter in self.reporters if state.team.is_first else ():
+            for reporter in self.reporters:
                 reporter.on_compile(done, kernels, time.monotonic() - begin)
 
-        state.model.train()
-        try:
+        def compile_found() -> None:
+            state.model.train()
             with collected_kernels() as kernels, kept_buffers(state.scored):
                 self.step.try_all()
                 self._scorer.try_all(("validation", "test"))
                 if self._statistics:
                     self._statistics.try_all()
-            # others find the first one's on disk
-            threads = len(os.sched_getaffinity(0))
-            state.team.rank_zero_first(lambda: compile_kernels(kernels, threads, tell))
+            compile_kernels(kernels, len(os.sched_getaffinity(0)), tell)
+
+        try:
+            # other processes find the compiled kernels on disk
+            state.team.rank_zero_first(compile_found)
         except Exception as error:  # compilers raise whatever they meet
             why = (str(error).strip().splitlines() or [type(error).__name__])[0]
             warnings.warn(f"kernels are compiled one by one as they are used: {why}", stacklevel=2)
