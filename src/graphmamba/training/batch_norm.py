@@ -75,11 +75,11 @@ class BatchNormRecalibration:
             each.end()
         torch._foreach_copy_(self._counters, counters)
 
-    def try_all(self) -> None:
+    def dry_run(self) -> None:
         """Run once per captured batch size, for `collected_kernels`; the statistics are lost."""
         if self._captured:
             with self._seen_as_in_training():
-                self._captured.try_all()
+                self._captured.dry_run()
 
     def _capture(self) -> CapturedBatches:
         gather, sizes = (

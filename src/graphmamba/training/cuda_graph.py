@@ -141,7 +141,7 @@ class CapturedBatches:
         self._calls[size]()
         return size
 
-    def try_all(self) -> None:
+    def dry_run(self) -> None:
         """Call the function once per size, on empty batches, for `collected_kernels`."""
         self._inputs.fill_(-1)
         ids, numbers = self._inputs[: self._slots], self._inputs[self._slots :]
@@ -225,7 +225,10 @@ class CapturedForward:
         self._batches = CapturedBatches(
             self._predict, sizes, stream or torch.cuda.Stream(store.device)
         )
-        self.try_all = self._batches.try_all
+
+    def dry_run(self) -> None:
+        """Run once per batch size, on empty batches."""
+        self._batches.dry_run()
 
     def predict(self, ids: Ids) -> tuple[Float[Tensor, "rows outputs"], Target]:
         """Return predictions and labels of these graphs, as new tensors."""

@@ -152,11 +152,11 @@ class Scorer:
                 predict=forward.predict if forward else None,
             )
 
-    def try_all(self, splits: Sequence[str]) -> None:
+    def dry_run(self, splits: Sequence[str]) -> None:
         """Run the captured batches of these splits once per size, for `collected_kernels`."""
         with rounded_products(self.store.device, self.tf32), evaluating(self.model):
             for split in splits:
-                self._forward(split).try_all()
+                self._forward(split).dry_run()
 
     def _forward(self, split: str | Ids) -> CapturedForward:
         """Forward pass of a split, captured once; other graphs are captured each time."""

@@ -97,10 +97,10 @@ class Loop:
         def compile_found() -> None:
             state.model.train()
             with collected_kernels() as kernels, kept_buffers(state.scored):
-                self.step.try_all()
-                self._scorer.try_all(("validation", "test"))
+                self.step.dry_run()
+                self._scorer.dry_run(("validation", "test"))
                 if self._statistics:
-                    self._statistics.try_all()
+                    self._statistics.dry_run()
             compile_kernels(kernels, len(os.sched_getaffinity(0)), tell)
 
         try:

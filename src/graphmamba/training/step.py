@@ -114,7 +114,7 @@ class TrainStep:
             with torch.no_grad(), evaluating(self._model):
                 self._predict(graphs)
 
-    def try_all(self) -> None:
+    def dry_run(self) -> None:
         """Run a step once per batch size, where batches have fixed sizes."""
 
     def _first_batch(self, ids: Ids) -> tuple[Batch, Target]:
@@ -194,10 +194,10 @@ class CapturedStep(TrainStep):
         )
         self._captured_update = CapturedCall(self._apply, stream, is_required=is_required)
 
-    def try_all(self) -> None:
+    def dry_run(self) -> None:
         """Run forward, backward pass and update once per batch size, for `collected_kernels`."""
         with kept_buffers(self._model):
-            self._batches.try_all()
+            self._batches.dry_run()
             self._fused_update.launch(self._own, self._last_loss)
 
     def _first_batch(self, ids: Ids) -> tuple[Batch, Target]:

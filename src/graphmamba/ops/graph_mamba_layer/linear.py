@@ -80,7 +80,7 @@ def linear(
     return y.relu_() if is_relu else y
 
 
-def turn(weight: Float[Tensor, "out in"], dtype: torch.dtype) -> Float[Tensor, "out in"]:
+def transposed_copy(weight: Float[Tensor, "out in"], dtype: torch.dtype) -> Float[Tensor, "out in"]:
     """Copy a weight so that its columns lie closely, as `rows_grad` reads it fastest."""
     return weight.t().to(dtype).contiguous().t()
 

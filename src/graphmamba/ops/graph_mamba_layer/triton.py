@@ -28,7 +28,7 @@ from graphmamba.ops.graph_mamba_layer.linear import (
     narrow_rows_grad,
     relu_grad,
     rows_grad,
-    turn,
+    transposed_copy,
     weight_grad,
 )
 from graphmamba.ops.selective_scan import triton as selective_scan
@@ -229,8 +229,10 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
     # what side streams read is kept alive until they are done
     held: list[Tensor] = []
     with _on_side_stream(device, 1):
-        turned = {name: turn(w[name], x.dtype) for name in w if name.endswith(MULTIPLIED)}
-    turned_done = _event(device, 1)
+        transposed = {
+            name: transposed_copy(w[name], x.dtype) for name in w if name.endswith(MULTIPLIED)
+        }
+    transposed_done = _event(device, 1)
 
     def through_norm(
         how: Norm, grad: Tensor, kept: Tensor, rows: Tensor, before: Tensor | None = None,
@@ -261,16 +263,16 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
     # the feed-forward network
     drop = options.wide_drop.rate, options.wide_drop.number, graphs.seed
     d_narrow, d_s = through_norm(norm_last, d_out, saved.last_kept, saved.narrow, saved.s)
-    _wait_for_event(device, turned_done)
+    _wait_for_event(device, transposed_done)
     if options.activation == "relu" and not drop[0]:
         wide = saved.hidden
-        d_hidden = relu_grad(d_narrow, turned["fc2.weight"], wide)
+        d_hidden = relu_grad(d_narrow, transposed["fc2.weight"], wide)
     else:
         is_relu = options.activation == "relu"
         wide = saved.hidden if is_relu else activate_drop(saved.hidden, options.activation, *drop)
-        d_wide = rows_grad(d_narrow, turned["fc2.weight"])
+        d_wide = rows_grad(d_narrow, transposed["fc2.weight"])
         d_hidden = activate_drop(saved.hidden, options.activation, *drop, grad=d_wide)
-    d_s = rows_grad(d_hidden, turned["fc1.weight"], d_s)
+    d_s = rows_grad(d_hidden, transposed["fc1.weight"], d_s)
     add_weight_grad(1, "fc2", d_narrow, wide, "fc2.bias")
     add_weight_grad(2, "fc1", d_hidden, saved.s, "fc1.bias")
     # Mamba
@@ -278,7 +280,7 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
         d_far, d_x_far = through_norm(norm_global, d_s, saved.global_kept, saved.far, x)
         far_done = _event(device)
         add_weight_grad(3, out_proj, d_far, saved.y)
-        d_y = rows_grad(d_far, turned[f"{out_proj}.weight"])
+        d_y = rows_grad(d_far, transposed[f"{out_proj}.weight"])
         scale = graphs.samples * (2 if options.is_bidirectional else 1)
         d_y = d_y if scale == 1 else d_y / scale
         d_y = d_y if graphs.samples == 1 else d_y.repeat(graphs.samples, 1)
@@ -308,7 +310,7 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
             d_dbc = narrow_rows_grad(d_delta, w[f"{path}dt_proj.weight"], parts.B, parts.C)
             add_weight_grad(1, f"{path}dt_proj", d_delta, step)
             add_weight_grad(2, f"{path}x_proj", d_dbc, u)
-            du = rows_grad(d_dbc, turned[f"{path}x_proj.weight"], du)
+            du = rows_grad(d_dbc, transposed[f"{path}x_proj.weight"], du)
             conv, bias = f"{path}conv1d.weight", f"{path}conv1d.bias"
             _, d_conv, d[bias] = causal_conv1d.backward(
                 du, states, raw, w[conv].squeeze(1), w[bias], graphs.cu_seqlens, order, is_ordered,
@@ -326,8 +328,8 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
         if saved.layer_mean is not None and saved.layer_rstd is not None:
             weight, bias = "global_model.norm.weight", "global_model.norm.bias"
             d_x_normed, d[weight], d[bias] = torch.ops.aten.native_layer_norm_backward(
-                rows_grad(duz, turned[in_proj]).float(), x.float(), x.shape[1:], saved.layer_mean,
-                saved.layer_rstd, w[weight], w[bias], [True, True, True],
+                rows_grad(duz, transposed[in_proj]).float(), x.float(), x.shape[1:],
+                saved.layer_mean, saved.layer_rstd, w[weight], w[bias], [True, True, True],
             )  # fmt: skip
     # GatedGCN
     d_near, _ = through_norm(norm_local, d_s, saved.local_kept, saved.near)
@@ -355,13 +357,15 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
         d_maps[:, : x.shape[1]] = d_x_hat
     add_weight_grad(2, edges, d_edges, e, f"{edges}.bias")
     add_weight_grad(3, nodes, d_maps, x, f"{nodes}.bias")
-    de = rows_grad(d_edges, turned[f"{edges}.weight"], d_e_new)
+    de = rows_grad(d_edges, transposed[f"{edges}.weight"], d_e_new)
     _wait_for_event(device, far_done)
     d_near += d_x_far
-    dx = rows_grad(d_maps, turned[f"{nodes}.weight"], d_near)
+    dx = rows_grad(d_maps, transposed[f"{nodes}.weight"], d_near)
     _wait_for(device, 0)
     dx = (
-        rows_grad(duz, turned[in_proj], dx) if saved.normed is None else dx + d_x_normed.to(x.dtype)
+        rows_grad(duz, transposed[in_proj], dx)
+        if saved.normed is None
+        else dx + d_x_normed.to(x.dtype)
     )
     for stream in (1, 2, 3):
         _wait_for(device, stream)

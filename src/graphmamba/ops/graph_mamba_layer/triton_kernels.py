@@ -283,7 +283,7 @@ def center_kernel(
     edges = tl.maximum(edges, 1.0)
     scale = tl.rsqrt(edges / tl.maximum((end - begin).to(tl.float32), 1.0))
     total = tl.zeros([C], tl.float32)
-    for turn in tl.static_range(2):
+    for is_second in tl.static_range(2):
         shared = total / edges
         for first in range(begin, end, T):
             row = first + t
@@ -296,7 +296,7 @@ def center_kernel(
                 value = (value - own) * degree[:, None]
             else:
                 value = value * scale
-            if turn == 0:
+            if is_second == 0:
                 total += tl.sum(value if HAS_OWN else value * degree[:, None], axis=0)
             else:
                 value -= shared[None, :] * degree[:, None] if HAS_OWN else shared[None, :]
