@@ -10,6 +10,8 @@ H200.
 
 import argparse
 import gc
+import json
+import tempfile
 import time
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, replace
@@ -103,6 +105,9 @@ class StepTimes:
     held_mib: float | None = None
     """What stays between steps: weights, the optimizer's numbers, work space of the products, and
     the memory of all captured steps; the graphs do not count."""
+    timeline: list[list[object]] | None = None
+    """Kernels of one captured step where they are asked for: start in microseconds, duration,
+    stream, name."""
 
 
 def draw_store(shape: StepShape, batch_size: int, seed: int = 0) -> tuple[Experiment, GraphStore]:
@@ -128,6 +133,7 @@ def measure_captured(
     *,
     kind: str = "operator",
     precision: Precision = "32-true",
+    has_timeline: bool = False,
 ) -> StepTimes:
     """Time the step and the evaluation as CUDA graphs, batches made on the device included."""
     experiment, store = draw_store(shape, batch_size)
@@ -151,6 +157,7 @@ def measure_captured(
     peak = _peak_bytes(TrainStep(*parts, precision=precision).step, batches)
     step = CapturedStep(*parts, stream=stream, precision=precision, is_required=True)
     train_ms = _device_ms(step.step, batches)
+    timeline = _timeline(partial(step.step, batches[0])) if has_timeline else None
     torch.cuda.empty_cache()
     held = torch.cuda.memory_reserved() - begin
     ids = torch.arange(len(store))
@@ -159,7 +166,25 @@ def measure_captured(
     evaluate_ms = _device_ms(forward.predict, batches)
     if precision != "32-true":
         kind = f"{kind}, {precision}"
-    return _times(kind, experiment, store, model, (train_ms, evaluate_ms), peak, held)
+    times = _times(kind, experiment, store, model, (train_ms, evaluate_ms), peak, held)
+    return replace(times, timeline=timeline)
+
+
+def _timeline(work: Callable[[], object]) -> list[list[object]]:
+    """Kernels that PyTorch's profiler, which slows them a little, sees."""
+    with torch.profiler.profile(activities=[torch.profiler.ProfilerActivity.CUDA]) as profile:
+        work()
+        torch.cuda.synchronize()
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "trace.json")
+        profile.export_chrome_trace(str(path))
+        events = json.loads(path.read_text())["traceEvents"]
+    found = [each for each in events if each.get("cat") in ("kernel", "gpu_memcpy", "gpu_memset")]
+    found.sort(key=lambda each: each["ts"])
+    return [
+        [round(each["ts"] - found[0]["ts"], 1), each["dur"], each["args"]["stream"], each["name"]]
+        for each in found
+    ]
 
 
 def measure_plain(
@@ -311,6 +336,7 @@ def main() -> None:
                         help="sets whose steps are timed as Python says too")  # fmt: skip
     parser.add_argument("--kinds", nargs="*", default=["operator", "modules", "captured"])
     parser.add_argument("--precisions", nargs="*", default=["32-true"], help="of captured steps")
+    parser.add_argument("--timelines", action="store_true", help="kernels of one captured step")
     parser.add_argument("--commit", help="names the commit where the copy has no history")
     options = parser.parse_args()
 
@@ -322,7 +348,12 @@ def main() -> None:
         for name in options.sets:
             size = load_experiment(name).train.batch_size
             times += [
-                measure_captured(SHAPES[name], device, size, kind=kind, precision=precision)
+                measure_captured(
+                    *(SHAPES[name], device, size),
+                    kind=kind,
+                    precision=precision,
+                    has_timeline=options.timelines,
+                )
                 for kind in options.kinds
                 for precision in options.precisions
             ]
