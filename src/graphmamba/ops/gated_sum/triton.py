@@ -78,11 +78,33 @@ def backward(
     target_order: Int[Tensor, " edges"] | None,
     source_ptr: Int[Tensor, " boundaries"],
     source_order: Int[Tensor, " edges"],
-    norm: NormAfter | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of nodes, edges and scale; of shape (0,) for a scale that is None.
+    """Gradients of nodes, edges and scale; of shape (0,) for a scale that is None."""
+    d_nodes, d_edges, d_scale, share = backward_by_target(
+        d_x_hat, d_e_hat, e_hat, kept, sent, scale, edge_index, target_ptr, target_order
+    )
+    backward_by_source(
+        d_nodes, e_hat, d_edges, share, scale, edge_index, source_ptr, source_order
+    )
+    return d_nodes, d_edges, d_scale
 
-    With `norm`, `d_e_hat` is the gradient of what the norm, in training, makes of e_hat.
+
+def backward_by_target(
+    d_x_hat: Float[Tensor, "nodes channels"],
+    d_e_hat: Float[Tensor, "edges channels"] | None,
+    e_hat: Float[Tensor, "edges channels"],
+    kept: Float[Tensor, "2 nodes channels"],
+    sent: Float[Tensor, "nodes channels"],
+    scale: Float[Tensor, " edges"] | None,
+    edge_index: Int[Tensor, "2 edges"],
+    target_ptr: Int[Tensor, " boundaries"],
+    target_order: Int[Tensor, " edges"] | None,
+    norm: NormAfter | None = None,
+) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Gradients of nodes, of which `backward_by_source` writes the rest, edges and scale.
+
+    The last result is what that function reads. With `norm`, `d_e_hat` is the gradient of what the
+    norm, in training, makes of e_hat.
     """
     (count, channels), edges = sent.shape, e_hat.shape[0]
     d_nodes, d_edges = sent.new_empty((count, 4 * channels)), e_hat.new_empty(e_hat.shape)
@@ -110,11 +132,27 @@ def backward(
             SCALE=1 / (1 - after.rate),
             **grid.constants,
         )
+    d_scale = parts.sum(0) if scale is not None else kept.new_empty(0)
+    return d_nodes, d_edges, d_scale, share
+
+
+def backward_by_source(
+    d_nodes: Float[Tensor, "nodes four_channels"],
+    e_hat: Float[Tensor, "edges channels"],
+    d_edges: Float[Tensor, "edges channels"],
+    share: Float[Tensor, "nodes channels"],
+    scale: Float[Tensor, " edges"] | None,
+    edge_index: Int[Tensor, "2 edges"],
+    source_ptr: Int[Tensor, " boundaries"],
+    source_order: Int[Tensor, " edges"],
+) -> None:
+    """Write the gradients of what nodes add as sources of their edges into `d_nodes`."""
+    (count, channels), edges = share.shape, e_hat.shape[0]
+    grid = partition(count, edges, channels, TILE)
+    if count > 0:
         gated_sum_by_source_kernel[(grid.programs,)](
             *(e_hat, d_edges, share, either(scale, e_hat), edge_index[1], source_ptr, source_order),
             *(d_nodes, count),
             HAS_SCALE=scale is not None,
             **grid.constants,
         )
-    d_scale = parts.sum(0) if scale is not None else kept.new_empty(0)
-    return d_nodes, d_edges, d_scale

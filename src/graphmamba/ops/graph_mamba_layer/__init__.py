@@ -98,7 +98,7 @@ def graph_mamba_layer(
                 *(graphs, options, statistics, names, x, e), *parameters.values()
             )  # type: ignore[no-untyped-call]
             return out, e_new
-        out, e_new, _ = triton.forward(
+        out, e_new, *_ = triton.forward(
             *(x, e, parameters, statistics, graphs, options), keeps_for_backward=False
         )
         return out, e_new
@@ -113,10 +113,11 @@ class _Layer(torch.autograd.Function):
         from graphmamba.ops.graph_mamba_layer import triton
 
         named = dict(zip(names, parameters, strict=True))
-        out, e_new, saved = triton.forward(
+        out, e_new, saved, transposed = triton.forward(
             x, e, named, statistics, graphs, options, keeps_for_backward=True
         )
-        ctx.given = graphs, options, names
+        ctx.given = transposed, graphs, options
+        ctx.names = names
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, e, *parameters, *saved)
         return out, e_new
@@ -128,11 +129,10 @@ class _Layer(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         from graphmamba.ops.graph_mamba_layer import triton
 
-        graphs, options, names = ctx.given
-        x, e, *tensors = ctx.saved_tensors
+        names, (x, e, *tensors) = ctx.names, ctx.saved_tensors
         named = dict(zip(names, tensors, strict=False))
         saved = triton.Saved(*tensors[len(names) :])
         d_out, d_e_new = as_dense((torch.zeros_like(x) if d_out is None else d_out, d_e_new))
         with torch.cuda.device_of(x):
-            dx, de, found = triton.backward(d_out, d_e_new, x, e, named, saved, graphs, options)
+            dx, de, found = triton.backward(d_out, d_e_new, x, e, named, saved, *ctx.given)
         return None, None, None, None, dx, de, *(found.get(name) for name in names)

@@ -1,8 +1,9 @@
 """The schedule of the paper's layer on a GPU: all kernels of a pass, in their order.
 
-Message passing and Mamba each have a stream. In the backward pass gradients of weights, which
-nothing depends on, have further ones. Tensors that a side stream reads are kept alive until it is
-done, because PyTorch's allocator reuses memory in the order of one stream.
+Message passing runs on the current stream, Mamba beside it. New edge embeddings, which nodes do not
+wait for, and gradients of weights, which nothing waits for, have further streams. Tensors that a
+side stream reads are kept alive until it is done, because PyTorch's allocator reuses memory in the
+order of one stream.
 """
 
 from collections.abc import Iterator
@@ -40,6 +41,8 @@ MULTIPLIED = (
     *("nodes.weight", "edges.weight"),
 )
 """Weights that gradients are multiplied by in the backward pass."""
+SCAN, EDGES, WEIGHTS = 0, 4, (1, 2, 3)
+"""Numbers of the side streams."""
 
 
 class Saved(NamedTuple):
@@ -115,9 +118,9 @@ def _norms(graphs: Graphs, options: Options) -> tuple[Norm, Norm, Norm, Norm, No
 def forward(
     x: Nodes, e: Edges, w: Named, statistics: Named, graphs: Graphs, options: Options,
     keeps_for_backward: bool,
-) -> tuple[Nodes, Edges | None, Saved]:  # fmt: skip
-    """Return new node and edge embeddings, and what `backward` starts from."""
-    training, layout = options.is_training, graphs.layout
+) -> tuple[Nodes, Edges | None, Saved, dict[str, Tensor]]:  # fmt: skip
+    """Return new node and edge embeddings, what `backward` starts from, and transposed weights."""
+    training, layout, device = options.is_training, graphs.layout, x.device
     node_norm, edge_norm, norm_local, norm_global, norm_last = _norms(graphs, options)
 
     def norm(
@@ -136,7 +139,7 @@ def forward(
 
     # Mamba over the ordered nodes, with its input norm
     normed = layer_mean = layer_rstd = None
-    with _on_side_stream(x.device, 0):
+    with _on_side_stream(device, SCAN):
         rows = x
         if options.has_input_norm:
             weight, bias = w["global_model.norm.weight"], w["global_model.norm.bias"]
@@ -156,18 +159,28 @@ def forward(
     maps = linear(x, w[f"{LOCAL}nodes.weight"], w[f"{LOCAL}nodes.bias"])
     edges = linear(e, w[f"{LOCAL}edges.weight"], w[f"{LOCAL}edges.bias"])
     x_hat, e_hat, gates = gated_sum.forward(maps, edges, None, *_edges_of(layout))
-    # copied, so that the other three quarters of the maps can be freed; unused without gradients
-    sent = maps[:, x.shape[1] : 2 * x.shape[1]].contiguous() if keeps_for_backward else maps[:0]
-    if options.is_centered:
-        x_hat = center(x_hat, layout.target_ptr, graphs.ptr, own=maps[:, : x.shape[1]])
-    del maps, edges
-    near, node_kept = norm(node_norm, x_hat, None, x)
-    local, local_kept = norm(norm_local, near, None, None)
+    del edges
     e_new = edge_kept = None
     if options.wants_edges:
-        e_new, edge_kept = norm(edge_norm, e_hat, None, e)
+        with _on_side_stream(device, EDGES):
+            e_new, edge_kept = norm(edge_norm, e_hat, None, e)
+    sent, transposed = maps[:0], dict[str, Tensor]()
+    if keeps_for_backward:
+        with _on_side_stream(device, WEIGHTS[0]):
+            # copied, so that the other three quarters of the maps can be freed
+            sent = maps[:, x.shape[1] : 2 * x.shape[1]].contiguous()
+            transposed = {
+                name: transposed_copy(w[name], x.dtype) for name in w if name.endswith(MULTIPLIED)
+            }
+    if options.is_centered:
+        x_hat = center(x_hat, layout.target_ptr, graphs.ptr, own=maps[:, : x.shape[1]])
+    near, node_kept = norm(node_norm, x_hat, None, x)
+    local, local_kept = norm(norm_local, near, None, None)
     # Mamba's norm adds both results, then the feed-forward network
-    _wait_for(x.device, 0)
+    _wait_for(device, SCAN)
+    if keeps_for_backward:
+        _wait_for(device, WEIGHTS[0])
+    del maps
     s, global_kept = norm(norm_global, far, x, local)
     is_relu = options.activation == "relu"
     wide = hidden = linear(s, w["fc1.weight"], w["fc1.bias"], is_relu=is_relu)
@@ -177,10 +190,13 @@ def forward(
         hidden = wide if is_relu else hidden
     narrow = linear(wide, w["fc2.weight"], w["fc2.bias"])
     out, last_kept = norm(norm_last, narrow, s, None)
-    return out, e_new, Saved(
+    if options.wants_edges:
+        _wait_for(device, EDGES)
+    saved = Saved(
         sent, x_hat, e_hat, gates, near, normed, uz, y, far, s, hidden, narrow, node_kept,
         edge_kept, local_kept, global_kept, last_kept, layer_mean, layer_rstd, *kept,
     )  # fmt: skip
+    return out, e_new, saved, transposed
 
 
 def _scan(
@@ -218,7 +234,7 @@ def _in_three(dbc: Tensor, w: Named, path: str) -> tuple[Tensor, Tensor, Tensor]
 
 def backward(  # noqa: C901 - one schedule, read from top to bottom
     d_out: Nodes, d_e_new: Edges | None, x: Nodes, e: Edges, w: Named, saved: Saved,
-    graphs: Graphs, options: Options,
+    transposed: Named, graphs: Graphs, options: Options,
 ) -> tuple[Nodes, Edges, dict[str, Tensor]]:  # fmt: skip
     """Return the gradients of x, e and, by name, of the parameters."""
     training, layout, device = options.is_training, graphs.layout, x.device
@@ -228,11 +244,6 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
     d: dict[str, Tensor] = {}
     # what side streams read is kept alive until they are done
     held: list[Tensor] = []
-    with _on_side_stream(device, 1):
-        transposed = {
-            name: transposed_copy(w[name], x.dtype) for name in w if name.endswith(MULTIPLIED)
-        }
-    transposed_done = _event(device, 1)
 
     def through_norm(
         how: Norm, grad: Tensor, kept: Tensor, rows: Tensor, before: Tensor | None = None,
@@ -260,10 +271,25 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
             if bias is not None and d_bias is not None:
                 d[bias] = d_bias
 
+    # the norm of the edges, which the kernel of the sums goes back through in training
+    d_e_hat, norm_after, edge_norm_done = d_e_new, None, None
+    if d_e_new is not None and saved.edge_kept is not None:
+        with _on_side_stream(device, EDGES):
+            d_e_hat, _ = through_norm(
+                edge_norm, d_e_new, saved.edge_kept, saved.e_hat, for_parameters=training
+            )
+        edge_norm_done = _event(device, EDGES)
+        held.append(d_e_hat)
+        if training:
+            name, d_e_hat = edge_norm.name, d_e_new
+            norm_after = gated_sum.NormAfter(
+                saved.edge_kept, w[f"{name}.weight"], w[f"{name}.bias"], d[f"{name}.weight"],
+                d[f"{name}.bias"], graphs.seed, edge_norm.real, edge_norm.activation,
+                edge_norm.after.rate, edge_norm.after.number,
+            )  # fmt: skip
     # the feed-forward network
     drop = options.wide_drop.rate, options.wide_drop.number, graphs.seed
     d_narrow, d_s = through_norm(norm_last, d_out, saved.last_kept, saved.narrow, saved.s)
-    _wait_for_event(device, transposed_done)
     if options.activation == "relu" and not drop[0]:
         wide = saved.hidden
         d_hidden = relu_grad(d_narrow, transposed["fc2.weight"], wide)
@@ -276,7 +302,7 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
     add_weight_grad(1, "fc2", d_narrow, wide, "fc2.bias")
     add_weight_grad(2, "fc1", d_hidden, saved.s, "fc1.bias")
     # Mamba
-    with _on_side_stream(device, 0):
+    with _on_side_stream(device, SCAN):
         d_far, d_x_far = through_norm(norm_global, d_s, saved.global_kept, saved.far, x)
         far_done = _event(device)
         add_weight_grad(3, out_proj, d_far, saved.y)
@@ -333,41 +359,38 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
             )  # fmt: skip
     # GatedGCN
     d_near, _ = through_norm(norm_local, d_s, saved.local_kept, saved.near)
+    with _on_side_stream(device, EDGES):
+        _wait_for_event(device, far_done)
+        d_x = d_near + d_x_far
+    d_x_done = _event(device, EDGES)
     d_x_hat, _ = through_norm(node_norm, d_near, saved.node_kept, saved.x_hat)
-    d_e_hat, norm_after = d_e_new, None
-    if d_e_new is not None and saved.edge_kept is not None:
-        # in training the kernel of the sums goes back through the norm as well
-        d_e_hat, _ = through_norm(
-            edge_norm, d_e_new, saved.edge_kept, saved.e_hat, for_parameters=training
-        )
-        if training:
-            name, d_e_hat = edge_norm.name, d_e_new
-            norm_after = gated_sum.NormAfter(
-                saved.edge_kept, w[f"{name}.weight"], w[f"{name}.bias"], d[f"{name}.weight"],
-                d[f"{name}.bias"], graphs.seed, edge_norm.real, edge_norm.activation,
-                edge_norm.after.rate, edge_norm.after.number,
-            )  # fmt: skip
     d_sums = d_x_hat
     if options.is_centered:
         d_sums = center(d_x_hat, layout.target_ptr, graphs.ptr)
-    d_maps, d_edges, _ = gated_sum.backward(
-        d_sums, d_e_hat, saved.e_hat, saved.gates, saved.sent, None, *_edges_of(layout), norm_after
+    _wait_for_event(device, edge_norm_done)
+    _, target_ptr, target_order, source_ptr, source_order = _edges_of(layout)
+    d_maps, d_edges, _, share = gated_sum.backward_by_target(
+        d_sums, d_e_hat, saved.e_hat, saved.gates, saved.sent, None, layout.edge_index, target_ptr,
+        target_order, norm_after,
+    )  # fmt: skip
+    add_weight_grad(2, edges, d_edges, e, f"{edges}.bias")
+    with _on_side_stream(device, EDGES):
+        de = rows_grad(d_edges, transposed[f"{edges}.weight"], d_e_new)
+    gated_sum.backward_by_source(
+        d_maps, saved.e_hat, d_edges, share, None, layout.edge_index, source_ptr, source_order
     )
     if options.is_centered:
         d_maps[:, : x.shape[1]] = d_x_hat
-    add_weight_grad(2, edges, d_edges, e, f"{edges}.bias")
     add_weight_grad(3, nodes, d_maps, x, f"{nodes}.bias")
-    de = rows_grad(d_edges, transposed[f"{edges}.weight"], d_e_new)
-    _wait_for_event(device, far_done)
-    d_near += d_x_far
-    dx = rows_grad(d_maps, transposed[f"{nodes}.weight"], d_near)
-    _wait_for(device, 0)
+    _wait_for_event(device, d_x_done)
+    dx = rows_grad(d_maps, transposed[f"{nodes}.weight"], d_x)
+    _wait_for(device, SCAN)
     dx = (
         rows_grad(duz, transposed[in_proj], dx)
         if saved.normed is None
         else dx + d_x_normed.to(x.dtype)
     )
-    for stream in (1, 2, 3):
+    for stream in (EDGES, *WEIGHTS):
         _wait_for(device, stream)
     return dx, de, d
 
