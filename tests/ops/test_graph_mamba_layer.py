@@ -9,6 +9,7 @@ from torch import nn
 
 from graphmamba.data.batch import Topology
 from graphmamba.nn import GatedGCN, GPSLayer
+from graphmamba.nn.base import one_per_edge
 from graphmamba.nn.choose_operator import has_operator, runs_operator
 from graphmamba.nn.graph_mamba import GraphMambaGlobal, MambaConfig
 from graphmamba.ordering.permutation import order_nodes
@@ -38,6 +39,8 @@ class Case:
     is_training: bool = True
     is_dense: bool = True
     """Whether the numbers of a row, and of its gradient, lie side by side."""
+    has_one_edge_row: bool = False
+    """Whether one row stands for the embeddings of all edges."""
 
     def layer(self, backend: Any) -> GPSLayer:
         torch.manual_seed(0)
@@ -87,6 +90,10 @@ def results(case: Case, backend: Any, device: str, dtype: torch.dtype) -> Result
     ]
     assert runs_operator(layer, rows[0]) == (backend == "triton")
     given = rows if case.is_dense else [each.t().contiguous().t() for each in rows]
+    if case.has_one_edge_row:
+        rows[1] = random_rows(topology, case.channels)[0][:1].to(dtype).to(device).requires_grad_()
+        edges = topology.edge_index.shape[1]
+        given = [rows[0], rows[1] if backend == "triton" else one_per_edge(rows[1], edges)]
     out, e = layer(*given, topology)
     ends = {"x": out} if e is None else {"x": out, "e": e}
     weights = random_rows(topology, case.channels, seed=9)
@@ -129,6 +136,8 @@ CASES = {
     "one node": Case(sizes=(1,)),
     "one-node graphs": Case(sizes=(1, 1, 0, 1)),
     "no nodes": Case(sizes=(0,)),
+    "one edge row": Case(has_one_edge_row=True, padding=20),
+    "one edge row, no edges": Case(has_one_edge_row=True, degree=0),
 }
 INTERPRETED = {
     "everything": Case(
@@ -143,6 +152,7 @@ INTERPRETED = {
     "paper": Case(sizes=(5, 1)),
     "columns": Case(sizes=(5, 1), is_dense=False),
     "one node, no edges": Case(sizes=(1,), degree=0, wants_edges=False),
+    "one edge row": Case(sizes=(5, 4), has_one_edge_row=True, padding=2),
     "no nodes": Case(sizes=(0,)),
 }
 

@@ -35,7 +35,9 @@ def test_dropouts_differ_by_process_and_part() -> None:
     other.process = 1
     drawn, same = seed(), other()
     assert torch.equal(drawn, same)
-    together = torch.stack([*seed.of_dropouts(drawn, 5), *other.of_dropouts(drawn, 5)])
+    together = torch.stack(
+        [*seed.of_dropouts(drawn, range(5)), *other.of_dropouts(drawn, range(5))]
+    )
     assert len(together.unique()) == 10
 
 
@@ -43,7 +45,7 @@ def test_dropouts_follow_no_order() -> None:
     seed = NoiseSeed(7)
     drawn = seed()
     layers = draw_bits(drawn, torch.arange(20))
-    dropouts = torch.stack(seed.of_dropouts(drawn, 20))
+    dropouts = torch.stack(seed.of_dropouts(drawn, range(20)))
     assert not torch.isin(dropouts, torch.cat([layers, drawn[None]])).any()
 
 

@@ -20,6 +20,11 @@ def required_edges(e: Edges | None, reader: str) -> Edges:
     return e
 
 
+def one_per_edge(e: Float[Tensor, "edge_rows channels"], edges: int) -> Edges:
+    """Return a row for each edge, where `e` may hold one for all."""
+    return e if e.shape[0] == edges else e.expand(edges, -1).contiguous()
+
+
 class LocalModel(nn.Module):
     """Message passing along the edges: `local(x, e, topology) -> (x, e)`.
 

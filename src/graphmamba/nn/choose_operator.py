@@ -45,7 +45,7 @@ def _is_other(part: nn.Module, training: bool) -> bool:
 def runs_operator(layer: Any, x: Tensor) -> bool:
     """Whether the operator replaces the modules of the layer for this input."""
     return (
-        uses_triton(layer.backend, x.device)
+        uses_triton(getattr(layer, "backend", "reference"), x.device)
         and not torch.compiler.is_compiling()
         and x.dtype in TRITON_TYPES
         and layer.fc1.weight.dtype == torch.float32

@@ -15,7 +15,7 @@ from torch_geometric.data import Data
 from graphmamba.data.batch import column
 from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY, Features
 from graphmamba.errors import UserError
-from graphmamba.nn.base import Edges, Nodes
+from graphmamba.nn.base import Nodes, one_per_edge
 from graphmamba.nn.config import (
     EncoderConfig,
     LaplacianConfig,
@@ -31,8 +31,8 @@ class Encoded:
     """Input of the first layer."""
 
     x: Nodes
-    e: Edges | None
-    """Edge embeddings; None if no layer reads them."""
+    e: Float[Tensor, "edge_rows channels"] | None
+    """Edge embeddings, a row for each edge or one for all; None if no layer reads them."""
     gate: Nodes | None
     """Positional encoding for the gates of GatedGCN, or None."""
 
@@ -95,7 +95,10 @@ class GraphEncoder(nn.Module):
             x = layer(x, column(graphs, "num_real_nodes"))
         e = None
         if self.edges is not None:
-            e = self.edges[1](self.edges[0](graphs), column(graphs, "num_real_edges"))
+            e = self.edges[0](graphs)
+            if isinstance(self.edges[1], BatchNorm):
+                e = one_per_edge(e, graphs.edge_index.shape[1])
+                e = self.edges[1](e, column(graphs, "num_real_edges"))
         return Encoded(x, e, None if self.gate is None else self.gate(graphs))
 
 
@@ -152,14 +155,14 @@ class RawColumns(nn.Module):
 
 
 class DummyEdges(nn.Module):
-    """One learned vector for all edges, for data without edge features."""
+    """One learned vector for all edges, for data without edge features; one row stands for all."""
 
     def __init__(self, channels: int) -> None:
         super().__init__()
         self.weight = nn.Parameter(torch.randn(1, channels))
 
-    def forward(self, graphs: Data) -> Edges:
-        return self.weight.repeat(graphs.edge_index.shape[1], 1)
+    def forward(self, graphs: Data) -> Float[Tensor, "1 channels"]:  # noqa: ARG002
+        return self.weight
 
 
 class PreLayer(nn.Module):

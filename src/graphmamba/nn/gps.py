@@ -14,7 +14,7 @@ from graphmamba.nn.base import LocalModel, required_edges
 from graphmamba.nn.choose_operator import operator_arguments, runs_operator
 from graphmamba.nn.gated_gcn import GatedGCN
 from graphmamba.nn.graph_mamba import GraphMambaGlobal, InputNorm, MambaConfig
-from graphmamba.nn.norm import Dropout, NodeNorm, NormName, number_dropouts
+from graphmamba.nn.norm import Dropout, NodeNorm, NormName, norms_of, number_dropouts
 from graphmamba.ops.activation import Activation, activation_function
 from graphmamba.ops.backends import TritonBackend
 from graphmamba.ops.checks import check_float_type, check_membership, check_rows
@@ -74,11 +74,13 @@ class GPSLayer(nn.Module):
         self.global_dropout = Dropout(dropout if global_dropout is None else global_dropout)
         self.wide_dropout, self.narrow_dropout = Dropout(dropout), Dropout(dropout)
         number_dropouts(self)
+        for part in norms_of(self) if backend == "reference" else ():
+            part.backend = "reference"
 
     def forward(
         self,
         x: Float[Tensor, "nodes channels"],
-        e: Float[Tensor, "edges channels"] | None,
+        e: Float[Tensor, "edge_rows channels"] | None,
         topology: Topology,
         global_output: Float[Tensor, "nodes channels"] | None = None,
     ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"] | None]:
@@ -86,7 +88,7 @@ class GPSLayer(nn.Module):
 
         Args:
             x: Node embeddings.
-            e: Edge embeddings.
+            e: Edge embeddings; the operator takes one row for all edges as well.
             topology: The graphs.
             global_output: What the global model returned for `x`, where it was called before, as
                 Exphormer does for its virtual nodes.

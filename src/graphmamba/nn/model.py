@@ -17,8 +17,16 @@ from graphmamba.data.tables import DESCRIPTORS, LINKS
 from graphmamba.data.transforms.precompute import Precompute
 from graphmamba.errors import UserError
 from graphmamba.nn.attention import Attention
-from graphmamba.nn.base import Edges, GlobalModel, LocalModel, Nodes, required_edges
+from graphmamba.nn.base import (
+    Edges,
+    GlobalModel,
+    LocalModel,
+    Nodes,
+    one_per_edge,
+    required_edges,
+)
 from graphmamba.nn.bigbird import BigBird
+from graphmamba.nn.choose_operator import runs_operator
 from graphmamba.nn.config import (
     MEASURED,
     EncoderConfig,
@@ -33,6 +41,7 @@ from graphmamba.nn.gps import GPSLayer, ResidualLayer
 from graphmamba.nn.graph_mamba import GraphMambaGlobal
 from graphmamba.nn.heads import GraphHead, HeadConfig, NodeHead
 from graphmamba.nn.message_passing import GCN, GCNE, GINE, SAGE
+from graphmamba.nn.norm import has_dropout
 from graphmamba.nn.performer import Performer
 from graphmamba.nn.spectral import SpectralFilter, SpectralLayer
 from graphmamba.ops.checks import check_float_type, check_membership, check_pairs, check_rows
@@ -106,6 +115,7 @@ class GraphMamba(nn.Module):
             if task.level == "graph"
             else NodeHead(model.channels, task, head)
         )
+        self._head_drops = has_dropout(self.head)
 
     def forward(self, graphs: Data, check: bool | None = None) -> Float[Tensor, "rows outputs"]:
         """Predict one row per graph or node; for pairs, one embedding per node.
@@ -124,9 +134,14 @@ class GraphMamba(nn.Module):
         is_checked = topology.batch.device.type == "cpu" if check is None else check
         if is_checked and not torch.compiler.is_compiling():
             check_values(graphs, topology, self.features)
-        topology = replace(topology, seed=self.backbone.noise_seed())
+        seed = self.backbone.noise_seed()
+        topology = replace(topology, seed=seed)
         x = self.backbone(graphs, topology)
-        return self.head(x, topology.with_dropout_seed(self.backbone.dropout_seeds(topology)[-1]))
+        if self._head_drops and self.training:
+            place = len(self.backbone.layers)
+            (own,) = self.backbone.noise_seed.of_dropouts(seed, range(place, place + 1))
+            topology = topology.with_dropout_seed(own)
+        return self.head(x, topology)
 
     def measure_inputs(self, store: GraphStore) -> None:
         """Measure the input scaling on the training graphs, if the encoder needs it."""
@@ -255,6 +270,7 @@ class Backbone(nn.Module):
         self.has_jumping_knowledge = has_jumping_knowledge
         self.noise_seed = NoiseSeed(seed)
         self._reads_layout = any(isinstance(part, LocalModel) for part in self.layers.modules())
+        self._has_dropout = has_dropout(self.layers)
 
     def forward(self, graphs: Data, topology: Topology) -> Nodes:
         """Encode the batch and run it through all layers.
@@ -264,6 +280,7 @@ class Backbone(nn.Module):
         """
         if topology.seed is None:
             topology = replace(topology, seed=self.noise_seed())
+        edges = topology.edge_index.shape[1]
         if self.reverse_edges is not None:
             topology = self.reverse_edges.both_ways(topology)
         node_orders, seeds = self._node_orders(topology), self.dropout_seeds(topology)
@@ -275,6 +292,9 @@ class Backbone(nn.Module):
         topology = replace(topology, edge_layout=layout).with_cache()
         x, e = encoded.x, encoded.e
         v: Tensor | None = None
+        # the operator of a layer reads one row for all edges as it is
+        if e is not None and not (self.reverse_edges is None and runs_operator(self.layers[0], x)):
+            e = one_per_edge(e, edges)
         if self.reverse_edges is not None:
             e = self.reverse_edges(required_edges(e, "reverse edges"))
         kept: list[Tensor] = []
@@ -289,10 +309,10 @@ class Backbone(nn.Module):
         return torch.stack(kept).mean(dim=0) if kept else x
 
     def dropout_seeds(self, topology: Topology) -> Sequence[Int[Tensor, ""] | None]:
-        """Return the seeds of dropout in each layer and the head; None in evaluation."""
-        parts = len(self.layers) + 1
-        if not self.training or topology.seed is None:
-            return [None] * parts
+        """Return the seeds of dropout in each layer; None where nothing is dropped."""
+        parts = range(len(self.layers))
+        if not (self.training and self._has_dropout) or topology.seed is None:
+            return [None] * len(parts)
         return self.noise_seed.of_dropouts(topology.seed, parts)
 
     def _node_orders(self, topology: Topology) -> list[NodeOrder | None]:

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 from graphmamba.checks import check_choice, check_fraction
 from graphmamba.data.batch import Topology
 from graphmamba.errors import UserError
-from graphmamba.ops.batch_norm import Running, reference
+from graphmamba.ops.backends import TritonBackend
+from graphmamba.ops.batch_norm import Running, batch_norm_act
 from graphmamba.ops.dropout import Drop, dropped
 from graphmamba.ops.segments import sum_segments, take_rows
 
@@ -31,15 +32,18 @@ class BatchNorm(nn.BatchNorm1d):
 
     is_synced: bool = False
     """Whether statistics are synchronised over processes (`sync_norms`)."""
+    backend: TritonBackend = "auto"
+    """What runs it, as for `ops.batch_norm`."""
 
     def forward(self, input: Rows, count: Int[Tensor, ""] | None = None) -> Rows:  # noqa: A002
         """Normalise over the first `count` rows, all if None; the others become 0."""
-        return reference.batch_norm(
+        return batch_norm_act(
             *(input, self.weight, self.bias, self.running()),
             is_training=self.training,
             eps=self.eps,
             count=count,
             is_synced=self.is_synced and self.training,
+            backend=self.backend,
         )
 
     def running(self) -> Running:
@@ -169,6 +173,11 @@ class Dropout(nn.Module):
         if seed is None:
             seed = torch.randint(1 << 62, (), device=x.device)
         return dropped(x, Drop(self.rate, seed, self.site))
+
+
+def has_dropout(module: nn.Module) -> bool:
+    """Whether a module drops anything in training."""
+    return any(isinstance(part, Dropout) and part.rate > 0 for part in module.modules())
 
 
 def number_dropouts(module: nn.Module) -> None:

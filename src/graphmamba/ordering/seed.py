@@ -46,12 +46,12 @@ class NoiseSeed(nn.Module):
         self.passes.add_(1)
         return draw_bits(self.seed, self.passes)
 
-    def of_dropouts(self, seed: Int[Tensor, ""], count: int) -> list[Int[Tensor, ""]]:
-        """Return seeds for the dropout of several parts of the model, from the seed of a pass."""
+    def of_dropouts(self, seed: Int[Tensor, ""], parts: range) -> list[Int[Tensor, ""]]:
+        """Return seeds for the dropout of these parts of the model, from the seed of a pass."""
         # the other way round, or they would follow the bits that some order is drawn from
         own = draw_bits(~seed, self.process)
         # Each a tensor of its own: torch.compile looks at the whole that a view is taken of.
-        return [draw_bits(own, part) for part in range(count)]
+        return [draw_bits(own, part) for part in parts]
 
 
 class DrawnSeed(nn.Module):

@@ -61,7 +61,8 @@ def batch_norm_act(
         count: Number of real rows, all if None. The others, which come last, do not count: they
             become a, or 0, and only a gets a gradient from them.
         is_synced: Whether the batches of all processes are normalised together; by the reference.
-        backend: `auto` is `triton` for tensors on a GPU and `reference` for the others.
+        backend: `auto` is `triton` for tensors on a GPU and `reference` for the others, and where
+            `torch.compile` sees it.
 
     Returns:
         Rows of the type that PyTorch promotes those of x, b and a to.
@@ -79,7 +80,8 @@ def batch_norm_act(
     if backend == "triton" and (is_synced or not is_known):
         what = "statistics over processes" if is_synced else f"rows of {x.dtype}"
         raise UserError(f"backend must be 'auto' or 'reference' for {what}, got 'triton'")
-    if is_synced or not is_known or not uses_triton(backend, x.device):
+    is_traced = torch.compiler.is_compiling()
+    if is_synced or is_traced or not is_known or not uses_triton(backend, x.device):
         return reference.batch_norm_act(
             *(x, weight, bias, running), before=before, after=after, activation=activation,
             drop_before=drop_before, drop_after=drop_after, is_training=is_training, eps=eps,

@@ -83,9 +83,7 @@ def backward(
     d_nodes, d_edges, d_scale, share = backward_by_target(
         d_x_hat, d_e_hat, e_hat, kept, sent, scale, edge_index, target_ptr, target_order
     )
-    backward_by_source(
-        d_nodes, e_hat, d_edges, share, scale, edge_index, source_ptr, source_order
-    )
+    backward_by_source(d_nodes, e_hat, d_edges, share, scale, edge_index, source_ptr, source_order)
     return d_nodes, d_edges, d_scale
 
 

@@ -14,6 +14,7 @@ from graphmamba.ops.registration import as_dense
 
 Nodes = Float[Tensor, "nodes channels"]
 Edges = Float[Tensor, "edges channels"]
+EdgeRows = Float[Tensor, "edge_rows channels"]
 Named = Mapping[str, Tensor]
 """Parameters and statistics by the names that they have in `nn.GPSLayer`."""
 
@@ -63,7 +64,7 @@ class Graphs(NamedTuple):
 
 
 def graph_mamba_layer(
-    x: Nodes, e: Edges, parameters: Named, statistics: Named, graphs: Graphs,
+    x: Nodes, e: EdgeRows, parameters: Named, statistics: Named, graphs: Graphs,
     options: Options,
 ) -> tuple[Nodes, Edges | None]:  # fmt: skip
     r"""Run `nn.GPSLayer` with GatedGCN and Mamba, BatchNorms and a feed-forward network.
@@ -77,7 +78,7 @@ def graph_mamba_layer(
 
     Args:
         x: Node embeddings, in float32, bfloat16 or float16; products follow their type.
-        e: Edge embeddings of the same type.
+        e: Edge embeddings of the same type, a row for each edge or one for all.
         parameters: By the names that they have in `nn.GPSLayer`, in float32.
         statistics: Buffers of its BatchNorms, likewise.
         graphs: Edges, sequences, and how many rows are real.

@@ -43,6 +43,8 @@ LEAST_PROGRAMS = 16
 """Programs that divide the rows among them, however large the weight is."""
 CENTERED_CHANNELS = 32
 """Of a program that centres the sums of a graph."""
+FEW = 128
+"""Sums that `column_sums` adds up at the end."""
 MOST_BYTES = 3 << 20
 """Of all partial sums, which are written, read, and in the way of the kernels beside them."""
 
@@ -254,6 +256,14 @@ def weight_grad(
     )  # fmt: skip
     add_partial_sums(parts, d_weight, *([] if d_bias is None else [d_bias]))
     return d_weight, d_bias
+
+
+def column_sums(rows: Rows) -> Float[Tensor, "1 channels"]:
+    """Add up all rows in float32, some side by side, since PyTorch adds long columns slowly."""
+    channels = rows.shape[1]
+    whole = len(rows) // FEW * FEW
+    few = rows[:whole].reshape(whole // FEW, FEW * channels).sum(0, dtype=torch.float32)
+    return torch.cat([few.view(FEW, channels), rows[whole:].float()]).sum(0, keepdim=True)
 
 
 def weight_block(out: int, inward: int) -> Block:

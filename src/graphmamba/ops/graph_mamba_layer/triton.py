@@ -20,10 +20,19 @@ from graphmamba.ops.batch_norm import triton as batch_norm
 from graphmamba.ops.causal_conv1d import triton as causal_conv1d
 from graphmamba.ops.edge_layout import EdgeLayout
 from graphmamba.ops.gated_sum import triton as gated_sum
-from graphmamba.ops.graph_mamba_layer import DropoutSite, Edges, Graphs, Named, Nodes, Options
+from graphmamba.ops.graph_mamba_layer import (
+    DropoutSite,
+    EdgeRows,
+    Edges,
+    Graphs,
+    Named,
+    Nodes,
+    Options,
+)
 from graphmamba.ops.graph_mamba_layer.linear import (
     activate_drop,
     center,
+    column_sums,
     linear,
     narrow_linear,
     narrow_rows_grad,
@@ -116,7 +125,7 @@ def _norms(graphs: Graphs, options: Options) -> tuple[Norm, Norm, Norm, Norm, No
 
 
 def forward(
-    x: Nodes, e: Edges, w: Named, statistics: Named, graphs: Graphs, options: Options,
+    x: Nodes, e: EdgeRows, w: Named, statistics: Named, graphs: Graphs, options: Options,
     keeps_for_backward: bool,
 ) -> tuple[Nodes, Edges | None, Saved, dict[str, Tensor]]:  # fmt: skip
     """Return new node and edge embeddings, what `backward` starts from, and transposed weights."""
@@ -157,13 +166,14 @@ def forward(
         far = linear(y, w[f"{MAMBA}out_proj.weight"])
     # GatedGCN
     maps = linear(x, w[f"{LOCAL}nodes.weight"], w[f"{LOCAL}nodes.bias"])
-    edges = linear(e, w[f"{LOCAL}edges.weight"], w[f"{LOCAL}edges.bias"])
+    count = layout.edge_index.shape[1]
+    edges = linear(e, w[f"{LOCAL}edges.weight"], w[f"{LOCAL}edges.bias"]).expand(count, -1)
     x_hat, e_hat, gates = gated_sum.forward(maps, edges, None, *_edges_of(layout))
     del edges
     e_new = edge_kept = None
     if options.wants_edges:
         with _on_side_stream(device, EDGES):
-            e_new, edge_kept = norm(edge_norm, e_hat, None, e)
+            e_new, edge_kept = norm(edge_norm, e_hat, None, e.expand(count, -1))
     sent, transposed = maps[:0], dict[str, Tensor]()
     if keeps_for_backward:
         with _on_side_stream(device, WEIGHTS[0]):
@@ -233,9 +243,9 @@ def _in_three(dbc: Tensor, w: Named, path: str) -> tuple[Tensor, Tensor, Tensor]
 
 
 def backward(  # noqa: C901 - one schedule, read from top to bottom
-    d_out: Nodes, d_e_new: Edges | None, x: Nodes, e: Edges, w: Named, saved: Saved,
+    d_out: Nodes, d_e_new: Edges | None, x: Nodes, e: EdgeRows, w: Named, saved: Saved,
     transposed: Named, graphs: Graphs, options: Options,
-) -> tuple[Nodes, Edges, dict[str, Tensor]]:  # fmt: skip
+) -> tuple[Nodes, EdgeRows, dict[str, Tensor]]:  # fmt: skip
     """Return the gradients of x, e and, by name, of the parameters."""
     training, layout, device = options.is_training, graphs.layout, x.device
     node_norm, edge_norm, norm_local, norm_global, norm_last = _norms(graphs, options)
@@ -373,9 +383,13 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
         d_sums, d_e_hat, saved.e_hat, saved.gates, saved.sent, None, layout.edge_index, target_ptr,
         target_order, norm_after,
     )  # fmt: skip
-    add_weight_grad(2, edges, d_edges, e, f"{edges}.bias")
+    add_weight_grad(2, edges, d_edges, e.expand(len(d_edges), -1), f"{edges}.bias")
     with _on_side_stream(device, EDGES):
-        de = rows_grad(d_edges, transposed[f"{edges}.weight"], d_e_new)
+        if len(e) == len(d_edges):
+            de = rows_grad(d_edges, transposed[f"{edges}.weight"], d_e_new)
+        else:  # one row for all
+            de = (column_sums(d_edges).t() * w[f"{edges}.weight"]).sum(0, keepdim=True)
+            de = (de if d_e_new is None else de + column_sums(d_e_new)).to(e.dtype)
     gated_sum.backward_by_source(
         d_maps, saved.e_hat, d_edges, share, None, layout.edge_index, source_ptr, source_order
     )
