@@ -6,7 +6,6 @@ from typing import NamedTuple
 
 import numpy as np
 import torch
-import triton
 from jaxtyping import Int, UInt8
 from torch import Tensor
 
@@ -36,6 +35,7 @@ from graphmamba.data.static_batch_triton_kernels import place_kernel, static_gat
 from graphmamba.data.static_size import StaticSize
 from graphmamba.data.tables import Numbers, Table
 from graphmamba.errors import UserError
+from graphmamba.ops.triton_launch import power_of_two
 
 BLOCK = 1024
 """Values that a program writes."""
@@ -82,7 +82,7 @@ class TritonGather:
             if programs:
                 gather_kernel[(programs,)](
                     *(sent, len(jobs), graphs, len(plan.ptrs), (graphs + 1).bit_length()),
-                    JOBS=triton.next_power_of_2(len(jobs)),
+                    JOBS=power_of_two(len(jobs)),
                     BLOCK=BLOCK,
                 )
         return sent
@@ -152,12 +152,12 @@ class TritonStatic:
             place_kernel[(tables,)](
                 *(ids, self._bounds, layout.packed[-tables:], plan),
                 *(self._bounds.shape[1] - 1, size.graphs, tables),
-                PLACES=triton.next_power_of_2(places),
+                PLACES=power_of_two(places),
             )
             static_gather_kernel[(layout.programs,)](
                 *(layout.packed, plan, memory.data_ptr(), layout.jobs, size.graphs, tables),
                 (size.graphs + 1).bit_length(),
-                JOBS=triton.next_power_of_2(layout.jobs),
+                JOBS=power_of_two(layout.jobs),
                 BLOCK=STATIC_BLOCK,
             )
         _, known, _, begins, real_graphs = plan.split(counts)

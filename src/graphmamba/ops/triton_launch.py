@@ -1,11 +1,21 @@
 """What the launchers of several kernels share: blocks, partial sums, sums over repeated rows."""
 
 import torch
-import triton
 from jaxtyping import Float, Int
 from torch import Tensor
 
 from graphmamba.ops.triton_kernels import add_lines_kernel
+
+
+def ceil_div(size: int, block: int) -> int:
+    """Number of blocks that hold so many; Triton's own takes several microseconds."""
+    return -(-size // block)
+
+
+def power_of_two(size: int) -> int:
+    """Return the least power of two that is not below `size`, at least 1."""
+    return 1 << max(size - 1, 0).bit_length()
+
 
 HOPPER = (9, 0)
 """The first GPUs with programmatic dependent launches."""
@@ -29,7 +39,7 @@ def add_partial_sums(partial: Float[Tensor, "programs numbers"], *sums: Tensor) 
     sizes = [each.numel() for each in sums] + [0] * (MOST_SUMS - len(sums))
     # A program goes down its columns step by step: many rows want more of them, and large steps.
     step, columns, warps = (32, 32, 4) if count <= FEW_ROWS else (256, 8, 8)
-    add_lines_kernel[(triton.cdiv(numbers, columns),)](
+    add_lines_kernel[(ceil_div(numbers, columns),)](
         *(partial, *places, count),
         **dict(zip("ABCD", sizes, strict=True)),
         LINES=step,

@@ -4,11 +4,11 @@ Graphs are small, and a sort would take twenty launches.
 """
 
 import torch
-import triton
 from jaxtyping import Int, Int32
 from torch import Tensor
 
 from graphmamba.data.batch import Topology
+from graphmamba.ops.triton_launch import ceil_div
 from graphmamba.ordering.permutation import NodeKey
 from graphmamba.ordering.policy import OrderPolicy
 from graphmamba.ordering.triton_kernels import boundary_kernel, rank_kernel, word_kernel
@@ -40,7 +40,7 @@ def join_words(
     values, number = score or (words, 1)
     if words.numel():
         with torch.cuda.device_of(words):
-            word_kernel[(triton.cdiv(words.numel(), WORD_BLOCK),)](
+            word_kernel[(ceil_div(words.numel(), WORD_BLOCK),)](
                 *(words, topology.batch, topology.starts(), seed, keys, values),
                 *(nodes, topology.num_graphs, samples, layers.start, lines, number),
                 BINS=policy.bins,
@@ -73,7 +73,7 @@ def rank_words(
     lines, nodes = words.shape
     order, ascending = torch.empty_like(words), torch.empty_like(words)
     if words.numel():
-        blocks = triton.cdiv(nodes, ROWS)
+        blocks = ceil_div(nodes, ROWS)
         with torch.cuda.device_of(words):
             rank_kernel[(lines * blocks,)](
                 *(words, topology.batch, topology.starts(), order, ascending),
@@ -100,7 +100,7 @@ def find_boundaries(
     total, device = ascending.shape[0], ascending.device
     found = torch.empty(layers, width, dtype=torch.int32, device=device)
     with torch.cuda.device_of(ascending):
-        boundary_kernel[(triton.cdiv(found.numel(), BOUNDARY_BLOCK),)](
+        boundary_kernel[(ceil_div(found.numel(), BOUNDARY_BLOCK),)](
             *(ascending, found, found.numel(), width, groups, groups // layers, rest),
             *(total // layers, total, total.bit_length()),
             BLOCK=BOUNDARY_BLOCK,

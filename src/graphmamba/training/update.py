@@ -4,11 +4,11 @@ import math
 from collections.abc import Sequence
 
 import torch
-import triton
 from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.optim import AdamW, Optimizer
 
+from graphmamba.ops.triton_launch import ceil_div
 from graphmamba.training.update_kernels import squares_kernel, update_kernel
 
 BLOCK = 1024
@@ -64,7 +64,7 @@ class FusedUpdate:
         """Launch the kernels without counting a step."""
         group, numbers = self._group, len(self._flat) - 1
         beta_1, beta_2 = group["betas"]
-        sums = triton.cdiv(numbers, BLOCK)
+        sums = ceil_div(numbers, BLOCK)
         squares = self._flat.new_empty(sums)
         squares_kernel[(sums,)](self._flat, squares, numbers, BLOCK=BLOCK, num_warps=4)
         update_kernel[(len(self._table),)](

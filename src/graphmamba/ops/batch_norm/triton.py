@@ -5,7 +5,6 @@ from functools import reduce
 from typing import Any
 
 import torch
-import triton
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -17,7 +16,7 @@ from graphmamba.ops.batch_norm.triton_kernels import (
 )
 from graphmamba.ops.dropout import site_key
 from graphmamba.ops.registration import either
-from graphmamba.ops.triton_launch import add_partial_sums, starts_early
+from graphmamba.ops.triton_launch import add_partial_sums, ceil_div, power_of_two, starts_early
 
 LEAST_CHANNELS = 16
 """A narrower block would read less of each row than the memory hands out at a time."""
@@ -73,23 +72,23 @@ def partition(rows: int, channels: int, tile: Tile, most: int | None = None) -> 
     width = tile.channels
     while width > LEAST_CHANNELS and _covered(channels, width // 2) < _covered(channels, width):
         width //= 2
-    height, blocks = tile.rows * tile.channels // width, triton.cdiv(channels, width)
-    tiles = triton.cdiv(rows, height)
+    height, blocks = tile.rows * tile.channels // width, ceil_div(channels, width)
+    tiles = ceil_div(rows, height)
     programs = max(tile.programs // blocks, 1)
     programs = programs if most is None else min(programs, most)
     # As many as make the rounds that the slowest of them would need anyway.
-    programs = triton.cdiv(tiles, triton.cdiv(tiles, programs))
+    programs = ceil_div(tiles, ceil_div(tiles, programs))
     constants = {"T": height, "C": width, "UNROLL": tile.unroll, "num_warps": tile.warps}
     return Grid((programs, blocks), constants)
 
 
 def room_for(partial: int) -> int:
     """Return the power of two that rows of partial sums are read into."""
-    return max(triton.next_power_of_2(partial), LEAST_PARTIAL)
+    return max(power_of_two(partial), LEAST_PARTIAL)
 
 
 def _covered(channels: int, width: int) -> int:
-    return triton.cdiv(channels, width) * width
+    return ceil_div(channels, width) * width
 
 
 TILES = Tiles()

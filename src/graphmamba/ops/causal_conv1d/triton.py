@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import triton
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -12,7 +11,7 @@ from graphmamba.ops.causal_conv1d.triton_kernels import (
     causal_conv1d_bwd_kernel,
     causal_conv1d_fwd_kernel,
 )
-from graphmamba.ops.triton_launch import add_partial_sums, sum_rows
+from graphmamba.ops.triton_launch import add_partial_sums, ceil_div, sum_rows
 
 BLOCK_CHANNELS = 32
 BLOCK_STEPS = 8
@@ -50,7 +49,7 @@ def forward(
     plan = _plan(x, weight, bias, cu_seqlens, order, activation, reverse)
     y = x.new_empty((plan.steps, x.shape[1]))
     if y.numel() > 0:
-        causal_conv1d_fwd_kernel[(triton.cdiv(plan.steps, BLOCK_STEPS), plan.blocks)](
+        causal_conv1d_fwd_kernel[(ceil_div(plan.steps, BLOCK_STEPS), plan.blocks)](
             *(x, weight.contiguous(), x if bias is None else bias, cu_seqlens),
             *(cu_seqlens if order is None else order, y, *plan.numbers),
             T=BLOCK_STEPS,
@@ -79,8 +78,8 @@ def backward(
     plan = _plan(x, weight, bias, cu_seqlens, order, activation, reverse)
     (rows, inner), width = x.shape, weight.shape[1]
     block = BLOCK_STEPS if width <= FEW_TAPS else BLOCK_STEPS // 2
-    tiles = triton.cdiv(triton.cdiv(plan.steps, block) * plan.blocks, MOST_PROGRAMS)
-    programs = triton.cdiv(plan.steps, block * max(tiles, 1))
+    tiles = ceil_div(ceil_div(plan.steps, block) * plan.blocks, MOST_PROGRAMS)
+    programs = ceil_div(plan.steps, block * max(tiles, 1))
 
     # Where the gradients of a row's steps are summed, that is done before they are rounded.
     is_summed = order is not None and not (permutation and rows == plan.steps)
@@ -139,4 +138,4 @@ def _plan(
         "REVERSE": reverse, "num_warps": WARPS,
     }  # fmt: skip
     numbers = steps, rows, boundaries, boundaries.bit_length()
-    return _Steps(steps, triton.cdiv(inner, BLOCK_CHANNELS), numbers, constants)
+    return _Steps(steps, ceil_div(inner, BLOCK_CHANNELS), numbers, constants)

@@ -3,7 +3,6 @@
 from typing import Any
 
 import torch
-import triton
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -14,6 +13,7 @@ from graphmamba.ops.edge_attention.triton_kernels import (
     attend_fwd_kernel,
 )
 from graphmamba.ops.segments.triton import Grid, Tile, partition
+from graphmamba.ops.triton_launch import power_of_two
 
 NUMBERS = 1024
 """Of a tile: edges by the channels of a head."""
@@ -100,7 +100,7 @@ def backward(
 def _partition(nodes: int, edges: int, channels: int, heads: int, numbers: int = NUMBERS) -> Grid:
     """A program has one head of some nodes."""
     width = channels // heads
-    block = max(triton.next_power_of_2(width), 16)
+    block = max(power_of_two(width), 16)
     tile = Tile(edges=max(numbers // block, 4), channels=block)
     grid = partition(nodes, edges, heads * block, tile)
     own: dict[str, Any] = {

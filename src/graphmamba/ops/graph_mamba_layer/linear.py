@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import triton
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -20,7 +19,7 @@ from graphmamba.ops.graph_mamba_layer.triton_kernels import (
     weight_grad_kernel,
 )
 from graphmamba.ops.registration import either
-from graphmamba.ops.triton_launch import add_partial_sums
+from graphmamba.ops.triton_launch import add_partial_sums, ceil_div, power_of_two
 
 Rows = Float[Tensor, "rows channels"]
 LEAST_SMALL, MOST_SMALL = 32, 384
@@ -140,7 +139,7 @@ def tiles_of(inward: int, out: int, is_transposed: bool) -> Tiles:
     With four warps and 64 rows Triton takes the tensor cores' widest products, which want rows of
     the matrix that lie closely: a transposed weight is left to narrower ones.
     """
-    channels = sum(in_two(triton.cdiv(out, triton.cdiv(out, MOST_CHANNELS))))
+    channels = sum(in_two(ceil_div(out, ceil_div(out, MOST_CHANNELS))))
     if _block_of(inward) * _block_of(channels) <= MOST_HELD:
         return Tiles(rows=32, channels=_block_of(channels), warps=4, programs=4, registers=FOUR_FIT)
     if is_transposed:
@@ -179,7 +178,7 @@ def multiply(
     (rows, inward), out = x.shape, matrix.shape[1]
     y = x.new_empty(rows, out)
     tiles = tiles or tiles_of(inward, out, is_transposed=matrix.stride(0) != 1)
-    across, down = triton.cdiv(out, tiles.channels), triton.cdiv(rows, tiles.rows)
+    across, down = ceil_div(out, tiles.channels), ceil_div(rows, tiles.rows)
     constants: dict[str, Any] = {
         "K": inward, "N": out, "AT_K": matrix.stride(0), "AT_N": matrix.stride(1),
         "X_STRIDE": x.stride(0), "OTHER_STRIDE": 0 if other is None else other.stride(0),
@@ -210,7 +209,7 @@ def narrow_linear(x: Rows, weight: Float[Tensor, "out in"]) -> Rows:
     y = x.new_empty(rows, out)
     if y.numel():
         block = min(_block_of(out), 128)
-        narrow_product_kernel[(triton.cdiv(rows, 32), triton.cdiv(out, block))](
+        narrow_product_kernel[(ceil_div(rows, 32), ceil_div(out, block))](
             *(x, weight, y, rows), OUT=out, IN=inward, X_STRIDE=x.stride(0), R=32, OB=block,
             num_warps=4,
         )  # fmt: skip
@@ -225,7 +224,7 @@ def narrow_rows_grad(
     inward, (blocks, _, width) = weight.shape[1], others[0].shape
     made = grad.new_empty(rows, inward + 2 * width)
     if made.numel():
-        narrow_rows_grad_kernel[(triton.cdiv(rows, 16),)](
+        narrow_rows_grad_kernel[(ceil_div(rows, 16),)](
             *(grad, weight, *others, made, rows), OUT=out, IN=inward, WIDTH=width,
             BLOCKS=blocks, R=16, OB=_block_of(out), WB=_block_of(width), num_warps=4,
         )  # fmt: skip
@@ -242,11 +241,11 @@ def weight_grad(
         return d_weight.zero_(), None if d_bias is None else d_bias.zero_()
     block = weight_block(out, inward)
     height, width = (min(_block_of(size), block.channels) for size in (out, inward))
-    across = triton.cdiv(out, height), triton.cdiv(inward, width)
+    across = ceil_div(out, height), ceil_div(inward, width)
     part = out * inward + (0 if bias is None else out)
     most = min(block.programs // (across[0] * across[1]), MOST_BYTES // (4 * part))
-    tiles = triton.cdiv(triton.cdiv(rows, block.rows), max(LEAST_PROGRAMS, most))
-    programs = triton.cdiv(rows, tiles * block.rows)
+    tiles = ceil_div(ceil_div(rows, block.rows), max(LEAST_PROGRAMS, most))
+    programs = ceil_div(rows, tiles * block.rows)
     parts = grad.new_empty((programs, part), dtype=torch.float32)
     is_exact = grad.is_cuda and torch.backends.cuda.matmul.fp32_precision != "tf32"
     weight_grad_kernel[(programs, *across)](
@@ -275,7 +274,7 @@ def weight_block(out: int, inward: int) -> Block:
     """
 
     def filled(block: Block) -> int:
-        blocks = triton.cdiv(out, block.channels) * triton.cdiv(inward, block.channels)
+        blocks = ceil_div(out, block.channels) * ceil_div(inward, block.channels)
         return int(blocks * block.channels**2)
 
     return LARGE if filled(LARGE) <= MOST_MORE * filled(SMALL) else SMALL
@@ -293,7 +292,7 @@ def activate_drop(
     out = torch.empty_like(x)
     if out.numel():
         height, width = 32, 64
-        activate_drop_kernel[(triton.cdiv(rows, height), triton.cdiv(channels, width))](
+        activate_drop_kernel[(ceil_div(rows, height), ceil_div(channels, width))](
             *(x, x if grad is None else grad, x if seed is None else seed, out, rows),
             site_key(site), CHANNELS=channels, T=height, C=width, IS_BACKWARD=grad is not None,
             ACTIVATION=activation, THRESHOLD=round(rate * 2**32), SCALE=1 / (1 - rate),
@@ -315,7 +314,7 @@ def center(
     out = torch.empty_like(x)
     if out.numel():
         channels = x.shape[1]
-        center_kernel[(len(ptr) - 1, triton.cdiv(channels, CENTERED_CHANNELS))](
+        center_kernel[(len(ptr) - 1, ceil_div(channels, CENTERED_CHANNELS))](
             *(x, either(own, x), target_ptr, ptr, out), CHANNELS=channels,
             OWN_STRIDE=0 if own is None else own.stride(0), HAS_OWN=own is not None, T=32,
             C=CENTERED_CHANNELS, num_warps=4,
@@ -324,5 +323,5 @@ def center(
 
 
 def _block_of(size: int) -> int:
-    block: int = max(triton.next_power_of_2(size), LEAST_BLOCK)
+    block: int = max(power_of_two(size), LEAST_BLOCK)
     return block

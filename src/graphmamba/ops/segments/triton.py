@@ -4,7 +4,6 @@ from dataclasses import dataclass
 from typing import Any
 
 import torch
-import triton
 from jaxtyping import Float, Int
 from torch import Tensor
 
@@ -14,6 +13,7 @@ from graphmamba.ops.segments.triton_kernels import (
     segment_max_kernel,
     segment_sum_kernel,
 )
+from graphmamba.ops.triton_launch import ceil_div, power_of_two
 
 
 @dataclass(frozen=True)
@@ -39,14 +39,14 @@ class Grid:
 
 def partition(nodes: int, edges: int, channels: int, tile: Tile) -> Grid:
     """Divide the work by shapes alone; the degrees themselves would have to be waited for."""
-    mean = triton.next_power_of_2(triton.cdiv(edges, max(nodes, 1)))
+    mean = power_of_two(ceil_div(edges, max(nodes, 1)))
     at_once = min(max(mean, tile.at_once), tile.edges)
-    blocks, side_by_side = triton.cdiv(channels, tile.channels), tile.edges // at_once
+    blocks, side_by_side = ceil_div(channels, tile.channels), tile.edges // at_once
     constants = {
         "CHANNELS": channels, "BLOCKS": blocks, "T": side_by_side, "K": at_once,
         "C": tile.channels, "ROUNDS": tile.rounds, "num_warps": tile.warps,
     }  # fmt: skip
-    return Grid(triton.cdiv(nodes, side_by_side) * blocks, constants)
+    return Grid(ceil_div(nodes, side_by_side) * blocks, constants)
 
 
 TILE = Tile(edges=256, warps=8)
@@ -82,8 +82,8 @@ MOST_PARTS = 32
 
 def parts_of(rows: int, places: int) -> int:
     """Divide places by what the shapes tell: a tile for each program, were all equally long."""
-    mean = triton.cdiv(rows, max(places, 1))
-    return min(triton.next_power_of_2(max(triton.cdiv(mean, BLOCK_ROWS), 1)), MOST_PARTS)
+    mean = ceil_div(rows, max(places, 1))
+    return min(power_of_two(max(ceil_div(mean, BLOCK_ROWS), 1)), MOST_PARTS)
 
 
 def segment_max(
@@ -97,7 +97,7 @@ def segment_max(
     shared = torch.empty((places, channels), dtype=torch.int32, device=rows.device)
     if not top.numel():
         return top, shared
-    parts, blocks = parts_of(count, places), triton.cdiv(channels, BLOCK_CHANNELS)
+    parts, blocks = parts_of(count, places), ceil_div(channels, BLOCK_CHANNELS)
     found = top, shared
     if parts > 1:
         shape = 2, places, parts, channels
@@ -123,7 +123,7 @@ def segment_max_backward(
     found = rows.new_empty(rows.shape)
     if found.numel():
         length, channels = rows.shape
-        grid = triton.cdiv(length, BLOCK_ROWS), triton.cdiv(channels, BLOCK_CHANNELS)
+        grid = ceil_div(length, BLOCK_ROWS), ceil_div(channels, BLOCK_CHANNELS)
         segment_max_bwd_kernel[grid](
             *(grad.contiguous(), rows, index, top, count, found, length),
             CHANNELS=channels,

@@ -5,7 +5,6 @@ from math import gcd
 from typing import Any, NamedTuple
 
 import torch
-import triton
 from torch import Tensor
 
 from graphmamba.ops.registration import either
@@ -28,7 +27,7 @@ from graphmamba.ops.selective_scan.triton_step_kernels import (
     STATES,
     has_a_channel_a_thread,
 )
-from graphmamba.ops.triton_launch import starts_early, sum_rows
+from graphmamba.ops.triton_launch import ceil_div, starts_early, sum_rows
 
 BLOCK_CHANNELS = 32
 """Channels of one program: one for each thread of a warp."""
@@ -173,8 +172,8 @@ def prepare(
 ) -> None:  # fmt: skip
     """Mark the starts and lay out A, or -exp(A) if `log_A`, in `room`."""
     starts, A2 = room
-    blocks = triton.cdiv(starts.shape[0], WORDS)
-    prepare_kernel[(blocks + triton.cdiv(A2.numel(), 32 * WORDS),)](
+    blocks = ceil_div(starts.shape[0], WORDS)
+    prepare_kernel[(blocks + ceil_div(A2.numel(), 32 * WORDS),)](
         cu_seqlens, A, starts, A2, cu_seqlens.shape[0], steps, A.shape[0], A.shape[1], A.stride(0),
         blocks, starts.shape[0], WIDTH=plan.width, N=plan.states, WORDS=WORDS, LOG_A=log_A,
         REVERSE=reverse, num_warps=4, PDL=early(A.device)["PDL"],
@@ -232,7 +231,7 @@ def carry(
             BY_SEQUENCE=True, **along,
         )  # fmt: skip
         return
-    segments = triton.cdiv(chunks, SEGMENT)
+    segments = ceil_div(chunks, SEGMENT)
     folded = empty_links(segments, plan, A2.device)
     segment_enter = torch.empty_like(folded[0])
     launch = segment_kernel[(segments, plan.blocks)]
@@ -453,7 +452,7 @@ def add_parts(
     plan = partition(parts.B.shape[1], inner, state, backward=True)
     rows, columns = 256, plan.block
     sums = (plan.states + 2) * plan.width // columns
-    entries = 0 if _is_part(parts.B, dB) else triton.cdiv(dB.numel(), rows * columns)
+    entries = 0 if _is_part(parts.B, dB) else ceil_div(dB.numel(), rows * columns)
     start = {"PDL": False} if is_late else early(A.device)
     finish_bwd_kernel[(sums + entries,)](
         A, parts.parameters, parts.B, parts.C, dA, dD, dbias, dB, dC, parts.parameters.shape[0],
