@@ -8,9 +8,10 @@ import torch
 from torch import nn
 
 from graphmamba.data.batch import Topology
-from graphmamba.nn import GatedGCN, GPSLayer
+from graphmamba.nn import GatedGCN, GPSLayer, choose_operator
 from graphmamba.nn.base import one_per_edge
 from graphmamba.nn.choose_operator import has_operator, runs_operator
+from graphmamba.nn.exphormer import ExphormerStack
 from graphmamba.nn.graph_mamba import GraphMambaGlobal, MambaConfig
 from graphmamba.ordering.permutation import order_nodes
 from graphmamba.ordering.policy import OrderPolicy
@@ -246,7 +247,7 @@ def run_mixed(case: Case, backend: Any) -> Results:
     return {name: value.detach().cpu().float() for name, value in made.items()}
 
 
-def test_the_operator_serves_the_papers_layer_alone() -> None:
+def test_the_operator_serves_the_papers_layer_alone(monkeypatch: pytest.MonkeyPatch) -> None:
     mamba = GraphMambaGlobal(CHANNELS)
     others: list[nn.Module] = [
         GPSLayer(CHANNELS, GatedGCN(CHANNELS), mamba, backend="reference"),
@@ -254,6 +255,7 @@ def test_the_operator_serves_the_papers_layer_alone() -> None:
         GPSLayer(CHANNELS, GatedGCN(CHANNELS), mamba, norm="layer"),
         GPSLayer(CHANNELS, GatedGCN(CHANNELS, activation="gelu"), mamba),
         GPSLayer(CHANNELS, GatedGCN(CHANNELS), None),
+        ExphormerStack(CHANNELS, 1, 1),
         nn.Identity(),
     ]
     frozen = GPSLayer(CHANNELS, GatedGCN(CHANNELS), mamba)
@@ -264,4 +266,8 @@ def test_the_operator_serves_the_papers_layer_alone() -> None:
     assert has_operator(layer)
     assert not any(map(has_operator, others))
     # on a CPU the modules run
-    assert not runs_operator(layer, torch.zeros(2, CHANNELS))
+    x = torch.zeros(2, CHANNELS)
+    assert not runs_operator(layer, x)
+    monkeypatch.setattr(choose_operator, "uses_triton", lambda *_: True)
+    assert runs_operator(layer, x)
+    assert not any(runs_operator(other, x) for other in others)

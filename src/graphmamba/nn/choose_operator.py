@@ -48,8 +48,8 @@ def runs_operator(layer: Any, x: Tensor) -> bool:
         uses_triton(getattr(layer, "backend", "reference"), x.device)
         and not torch.compiler.is_compiling()
         and x.dtype in TRITON_TYPES
-        and layer.fc1.weight.dtype == torch.float32
         and has_operator(layer)
+        and layer.fc1.weight.dtype == torch.float32
     )
 
 
