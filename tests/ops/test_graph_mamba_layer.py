@@ -202,7 +202,7 @@ def test_the_operator_is_exact_on_batches_as_large_as_real_ones(sizes: tuple[int
 
 
 @pytest.mark.gpu
-@pytest.mark.parametrize("sizes", [(151, 90, 444, 30) * 8, (40, 3)], ids=["ours", "of cuBLAS"])
+@pytest.mark.parametrize("sizes", [(151, 90, 444, 30) * 2, (40, 3)], ids=["ours", "of cuBLAS"])
 def test_rounded_products_are_as_exact_as_those_of_the_modules(
     sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
