@@ -23,6 +23,7 @@ from graphmamba.nn.config import (
     RandomWalkConfig,
 )
 from graphmamba.nn.norm import BatchNorm, Dropout, NoNorm
+from graphmamba.ops.l2_normalize import l2_normalize
 from graphmamba.ops.random import draw_signs
 
 
@@ -174,7 +175,7 @@ class PreLayer(nn.Module):
         self.norm = BatchNorm(channels)
 
     def forward(self, x: Nodes, count: Int[Tensor, ""] | None = None) -> Nodes:
-        return normalize(relu(self.norm(self.linear(x), count)), dim=-1)
+        return l2_normalize(relu(self.norm(self.linear(x), count)))
 
 
 class CategoryEncoder(nn.Module):
@@ -358,7 +359,7 @@ class LaplacianEncoder(nn.Module):
             self.flips.add_(1)
             vectors = vectors * draw_signs(self.flips, self.places)
         pairs = torch.stack([vectors, values], dim=-1)
-        pairs = pairs.masked_fill(is_missing[:, :, None], 0.0)  # [nodes, num_eigenvectors, 2]
+        pairs = torch.where(is_missing[:, :, None], 0.0, pairs)  # [nodes, num_eigenvectors, 2]
         return self.set_network(pairs, is_missing)
 
 
@@ -374,7 +375,7 @@ class DeepSet(nn.Module):
         pairs: Float[Tensor, "nodes eigenvectors 2"],
         is_missing: Bool[Tensor, "nodes eigenvectors"],
     ) -> Nodes:
-        return self.mlp(pairs).masked_fill(is_missing[:, :, None], 0.0).sum(dim=1)
+        return torch.where(is_missing[:, :, None], 0.0, self.mlp(pairs)).sum(dim=1)
 
 
 class SetTransformer(nn.Module):

@@ -5,7 +5,6 @@ from typing import get_args
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import normalize
 
 from graphmamba.checks import check_choice, check_fraction, check_is, check_least
 from graphmamba.data.batch import Topology
@@ -19,6 +18,7 @@ from graphmamba.ops.activation import Activation, activation_function
 from graphmamba.ops.backends import TritonBackend
 from graphmamba.ops.checks import check_float_type, check_membership, check_rows
 from graphmamba.ops.graph_mamba_layer import graph_mamba_layer
+from graphmamba.ops.l2_normalize import l2_normalize
 from graphmamba.ops.random import draw_bits
 from graphmamba.ordering.policy import OrderPolicy
 
@@ -279,4 +279,4 @@ class ResidualLayer(nn.Module):
             rows = rows + (far if self.zero_gate is None else far * self.zero_gate)
         rows = self.dropout(self.activation(rows), topology.dropout_seed)
         new = x + rows if self.has_residual else rows
-        return normalize(new, dim=-1) if self.l2_normalize else new, e
+        return l2_normalize(new) if self.l2_normalize else new, e

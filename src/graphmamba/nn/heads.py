@@ -8,7 +8,7 @@ from typing import Literal
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor, nn
-from torch.nn.functional import normalize, relu
+from torch.nn.functional import relu
 
 from graphmamba.checks import check_fraction, check_least, check_types
 from graphmamba.data.batch import Topology
@@ -18,6 +18,7 @@ from graphmamba.errors import UserError
 from graphmamba.nn.base import Nodes
 from graphmamba.nn.encoders import LARGEST_INPUT, Standardize, Statistics
 from graphmamba.nn.norm import Dropout, number_dropouts
+from graphmamba.ops.l2_normalize import l2_normalize
 from graphmamba.ops.segments import max_segments, sum_segments
 
 Reduction = Literal["mean", "max", "sum"]
@@ -67,7 +68,7 @@ class UnitLength(nn.Module):
     """L2 normalisation of each row; rows of zeros stay."""
 
     def forward(self, x: Float[Tensor, "rows channels"]) -> Float[Tensor, "rows channels"]:
-        return normalize(x, dim=-1)
+        return l2_normalize(x)
 
 
 class Mlp(nn.Sequential):
