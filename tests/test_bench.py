@@ -17,9 +17,9 @@ from graphmamba.bench import (
     BatchShape,
     bench_scan,
     check_backends,
-    draw_lengths,
     median_ms,
     peak_bytes,
+    random_lengths,
 )
 
 CPU = torch.device("cpu")
@@ -66,15 +66,15 @@ def test_a_wrong_backend_is_found(
     right, conv = scan.selective_scan, scan.causal_conv1d
 
     def wrong(*, backend: str, **arguments: Tensor) -> Tensor:
-        if backend == "broken":
+        if backend == "cpu":
             arguments[argument] = change(arguments[argument])
         return right(backend="reference", **arguments)
 
-    monkeypatch.setattr(scan, "selective_scan", wrong)
+    monkeypatch.setattr(bench.ops, "selective_scan", wrong)
     monkeypatch.setattr(
         scan, "causal_conv1d", lambda **arguments: conv(**{**arguments, "backend": "reference"})
     )
-    monkeypatch.setattr(scan, "available_backends", lambda _: ("reference", "broken"))
+    monkeypatch.setattr(bench.ops, "available_backends", lambda _: ("reference", "cpu"))
     untouched, found = check_backends(CPU)
     assert untouched.holds
     assert not found.holds
@@ -114,7 +114,7 @@ def test_a_backend_that_is_wrong_gives_status_1(
 
 @pytest.mark.parametrize("shape", [*BATCHES.values(), BatchShape("tight", 4, 39, 10, 1)], ids=str)
 def test_lengths_add_up_exactly(shape: BatchShape) -> None:
-    lengths = draw_lengths(shape)
+    lengths = random_lengths(shape)
     assert (len(lengths), sum(lengths)) == (shape.sequences, shape.tokens)
     assert 1 <= min(lengths) <= max(lengths) == shape.longest
 
