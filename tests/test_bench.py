@@ -1,4 +1,4 @@
-"""`graphmamba bench scan`: exactness of the backends, and their times."""
+"""`graphmamba bench scan`: errors and times of the backends."""
 
 import json
 from collections.abc import Callable
@@ -34,7 +34,7 @@ def small_batches(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_every_backend_here_is_as_exact_as_the_reference(device: str) -> None:
+def test_every_backend_is_as_accurate_as_the_reference(device: str) -> None:
     agreements = check_backends(torch.device(device))
     fast = {name for name in scan.available_backends(torch.device(device)) if name != "reference"}
     operations = ("causal_conv1d", "selective_scan")
@@ -44,7 +44,7 @@ def test_every_backend_here_is_as_exact_as_the_reference(device: str) -> None:
 
 
 def with_gradient_times(factor: float) -> Callable[[Tensor], Tensor]:
-    """Leave the value as it is."""
+    """Multiply the gradient, not the value."""
     return lambda x: factor * x + (1 - factor) * x.detach()
 
 
@@ -100,7 +100,7 @@ def test_the_command_prints_tables_and_writes_the_same_numbers(
 
 
 @pytest.mark.usefixtures("small_batches")
-def test_a_backend_that_is_wrong_gives_status_1(
+def test_a_wrong_backend_gives_status_1(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     wrong = Agreement("selective_scan", "cpu", "out", error=1.0, allowed=1e-6)
@@ -119,7 +119,7 @@ def test_lengths_add_up_exactly(shape: BatchShape) -> None:
     assert 1 <= min(lengths) <= max(lengths) == shape.longest
 
 
-def test_the_median_ignores_slow_calls_and_equal_steps_take_turns(
+def test_the_median_ignores_slow_calls_and_steps_take_turns(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     calls: list[str] = []
@@ -145,6 +145,6 @@ def test_every_size_is_timed_on_a_gpu(capsys: pytest.CaptureFixture[str]) -> Non
 
 
 @pytest.mark.gpu
-def test_the_peak_is_counted_beyond_what_was_there() -> None:
+def test_the_peak_does_not_count_what_was_allocated_before() -> None:
     x = torch.zeros(2**20, device="cuda")
     assert peak_bytes(lambda: (x + 1) + 1) == 2 * x.nbytes

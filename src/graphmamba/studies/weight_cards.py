@@ -13,30 +13,29 @@ from graphmamba.errors import UserError
 from graphmamba.studies.report import markdown_table
 from graphmamba.studies.results import DATA_NOTES, StoredRun, collect, mean_and_deviation
 from graphmamba.training.checkpoint import load_weights, read_tensors, write_tensors
-from graphmamba.training.experiment import changed_entries, config_names, load_experiment
+from graphmamba.training.experiment import (
+    OptimConfig,
+    TrainConfig,
+    changed_entries,
+    config_names,
+    load_experiment,
+)
 from graphmamba.training.metrics import LOWER_IS_BETTER
 from graphmamba.training.progress import bytes_of, metric_title, time_of
 from graphmamba.training.run_dir import RunDir, Scores, json_numbers, read_scores
 
 CARD, BEST = "README.md", "best.safetensors"
-ONLY_FOR = {
-    "warmup": "cosine",
-    "warmup_steps": "cosine",
-    "patience": "plateau",
-    "factor": "plateau",
-    "min_lr": "plateau",
+ALWAYS_LISTED = {
+    "batch_size",
+    "epochs",
+    "lr",
+    "weight_decay",
+    "optimizer",
+    "max_grad_norm",
+    "schedule",
 }
-"""Keys of `optim` for one schedule alone."""
-UNUSED_AT = {
-    "ema_decay": 0.0,
-    "recalibrate_batch_norm": 0,
-    "label_smoothing": 0.0,
-    "early_stopping": 0,
-    "warmup_steps": 0,
-}
-"""Values at which keys of `train` and `optim` change nothing."""
-FOR_ONE_GRAPH = ("steps_per_epoch", "neighbours")
-"""Keys of `train` that do nothing on data sets of many graphs."""
+"""Training settings on the card; others only where they differ from their defaults."""
+OF_SCHEDULE = {"cosine": {"warmup"}, "plateau": {"patience", "factor", "min_lr"}, "constant": set()}
 
 
 class Rescored(NamedTuple):
@@ -243,12 +242,12 @@ def _training(name: str, run: StoredRun) -> list[str]:
     if name in config_names():
         changes = changed_entries(load_experiment(name), run.experiment)
         config = f"preset `{name}`" + (f", but for {'; '.join(changes)}" if changes else "")
+    listed = ALWAYS_LISTED | OF_SCHEDULE[optim.schedule]
+    defaults = asdict(TrainConfig()) | asdict(OptimConfig())
     recipe = ", ".join(
         f"{key} {value}"
-        for key, value in {**asdict(run.experiment.train), **asdict(optim)}.items()
-        if value not in (None, UNUSED_AT.get(key))
-        and key not in FOR_ONE_GRAPH
-        and ONLY_FOR.get(key, optim.schedule) == optim.schedule
+        for key, value in (asdict(run.experiment.train) | asdict(optim)).items()
+        if key in listed or value != defaults[key]
     )
     ended = "" if found.is_done else f", stopped by {found.stop_reason} before the last epoch"
     # the environment lists threads on a CPU only
