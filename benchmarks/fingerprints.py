@@ -1,11 +1,10 @@
-"""Score boosted trees on circular fingerprints on Peptides-func: what counting substructures gives.
+"""Score boosted trees on molecular fingerprints on Peptides-func.
 
     PYTHONPATH=src python benchmarks/fingerprints.py PEPTIDES.csv.gz SPLIT.npz
 
-Each molecule is a row of counts of its circular substructures (ECFP,
-https://doi.org/10.1021/ci100050t), folded to so many columns; there is a model of boosted trees for
-each of the ten labels. Radius and rounds are chosen by the average precision on the validation
-molecules.
+The features of a molecule are counts of its circular substructures (ECFP,
+https://doi.org/10.1021/ci100050t), hashed to a fixed number of columns. Each of the ten labels has
+a model; radius and number of trees are chosen by average precision on the validation molecules.
 """
 
 import argparse
@@ -29,21 +28,20 @@ RESULTS = Path(__file__).parent / "results"
 SIZE = 2048
 """Columns of a fingerprint."""
 RADII = (2, 3)
-"""Bonds from the centre of a substructure to its rim at most."""
+"""Maximum number of bonds from the centre of a substructure."""
 ROUNDS, STOP, RATE = 300, 30, 0.1
-"""Trees of a model at most, trees without a better validation score before it stops, and what the
-answer of each is multiplied by."""
+"""Maximum number of trees, patience of early stopping, learning rate."""
 
 
 def main() -> None:
-    """Choose a radius by validation, score the test molecules, write the record."""
+    """Choose a radius by validation score, score the test molecules, write the record."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("molecules", type=Path, help="the published CSV, packed or not")
+    parser.add_argument("molecules", type=Path, help="the published CSV, also .gz")
     parser.add_argument("split", type=Path, help=".npz: 0, 1 or 2 for each row")
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--out", type=Path, default=RESULTS / "fingerprints_cpu.json")
-    parser.add_argument("--commit", help="names the commit where the copy has no history")
+    parser.add_argument("--commit", help="recorded commit, where the code has no git history")
     options = parser.parse_args()
 
     smiles, labels = read_molecules(options.molecules)

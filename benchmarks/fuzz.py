@@ -1,12 +1,12 @@
-"""Damaged inputs by the thousand: does every command answer with one line, and in time?
+"""Fuzzing: give damaged input files to the commands.
 
 Run it in the repository; the package need not be installed:
 
     PYTHONPATH=src python benchmarks/fuzz.py --inputs 1200 --seed 0
 
-Small graphs, molecules and an experiment are written as users write them, and damaged in ways that
-follow from the seed: bytes of files, cells of tables, entries of the experiment. A command reads
-each. It may take the input, or end with a status and one line; whatever else it does is recorded.
+Small graphs, molecules and an experiment are written and damaged at random: bytes of files, cells
+of tables, entries of the experiment. A command may accept an input, or reject it with one line;
+tracebacks, hangs and longer messages are recorded.
 """
 
 import argparse
@@ -38,9 +38,9 @@ from graphmamba.training.experiment import load_experiment
 
 RESULTS = Path(__file__).parent / "results"
 SECONDS = 60
-"""After which an input hangs."""
+"""Time after which an input counts as a hang."""
 GIBIBYTES = 8
-"""Of addresses beyond those at the beginning, after which an input takes memory beyond reason."""
+"""Address space that an input may take."""
 LONGEST_LINE = 2200
 REJECTED = 2
 STATUSES = (0, REJECTED, 75)
@@ -49,21 +49,21 @@ WORDS = (
     b"{", b"*a", b"&a ", b"!!int x", b"2020-13-45", b"9223372036854775808", b"null", b"true", b": ",
     b"- ", b"9" * 30, b"[" * 2000, "\u202e\u0000é".encode(), b"1,5", b"C1CC", b"<<: ", b"#", b"\t",
 )  # fmt: skip
-"""What is written into the middle of files."""
+"""Inserted into files."""
 VALUES: tuple[Any, ...] = (
     None, -1, 0, 1.5, 2**70, 10**9, 1e308, float("nan"), float("inf"), "x", "", "0", True, [], {},
     [1, 2], {"x": 1}, "x" * 5000,
 )  # fmt: skip
-"""What entries of an experiment become."""
+"""Values for entries of an experiment."""
 
 
 class HangError(BaseException):
-    """An input took too long; no `except Exception` on its way may take it for something else."""
+    """An input took too long; not an `Exception`, so that no handler on the way catches it."""
 
 
 @dataclass
 class Tally:
-    """What became of the inputs of one format."""
+    """Outcomes of the inputs of one format."""
 
     tried: int = 0
     accepted: int = 0
@@ -71,18 +71,20 @@ class Tally:
     tracebacks: int = 0
     hangs: int = 0
     found: list[str] = field(default_factory=list)
-    """What is to be mended, each once."""
+    """Distinct failures."""
 
 
 def main() -> None:
-    """Try all inputs, print the table, write the JSON."""
+    """Run all inputs, print the table, write the record."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--inputs", type=int, default=1200, help="over all formats")
-    parser.add_argument("--seed", type=int, default=0, help="of all damage")
+    parser.add_argument(
+        "--inputs", type=int, default=1200, help="number of inputs over all formats"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the damage")
     parser.add_argument("--only", choices=tuple(FORMATS), help="a single format")
-    parser.add_argument("--keep", type=Path, help="folder for the inputs that are to be mended")
+    parser.add_argument("--keep", type=Path, help="directory for the inputs that fail")
     parser.add_argument("--out", type=Path, default=RESULTS / "fuzz.json")
-    parser.add_argument("--commit", help="names the commit where the copy has no history")
+    parser.add_argument("--commit", help="recorded commit, where the code has no git history")
     options = parser.parse_args()
 
     names = [options.only] if options.only else list(FORMATS)
@@ -106,14 +108,14 @@ def main() -> None:
 
 
 def run(name: str, inputs: int, seed: int, place: Path, keep: Path | None = None) -> Tally:
-    """Damage the files of one format again and again, and have a command read each.
+    """Damage the files of one format repeatedly and run its command on them.
 
     Args:
         name: The format.
-        inputs: How often.
-        seed: Of the damage; the same for an input whatever the number of others.
-        place: A folder for all that is written.
-        keep: Where inputs go that are to be mended; None for nowhere.
+        inputs: Number of inputs.
+        seed: Seed of the damage, combined with the number of the input.
+        place: Directory for the files.
+        keep: Directory for the inputs that fail.
     """
     write, damage, words = FORMATS[name]
     whole, tried = place / name / "whole", place / name / "tried"
@@ -124,7 +126,7 @@ def run(name: str, inputs: int, seed: int, place: Path, keep: Path | None = None
         for number in range(inputs):
             shutil.rmtree(tried, ignore_errors=True)
             shutil.copytree(whole, tried)
-            # the first one is whole: what is rejected then says nothing about damage
+            # the first input is not damaged, and has to be accepted
             if number:
                 damage(tried, random.Random(f"{seed} {name} {number}"))
             found = answer([*words(tried), "--data_dir", str(place / "sets")], tally)
@@ -138,7 +140,7 @@ def run(name: str, inputs: int, seed: int, place: Path, keep: Path | None = None
 
 
 def answer(words: list[str], tally: Tally) -> str | None:
-    """Run a command, count how it ends, and say what is to be mended."""
+    """Run a command and count its outcome; return a description of a failure."""
     tally.tried += 1
     shown, errors, status = io.StringIO(), io.StringIO(), 0
     try:
@@ -166,7 +168,7 @@ def answer(words: list[str], tally: Tally) -> str | None:
 
 @contextlib.contextmanager
 def time_limit() -> Iterator[None]:
-    """Raise where the inside takes too long."""
+    """Raise `HangError` after the time limit."""
 
     def stop(*_: object) -> None:
         raise HangError
@@ -182,7 +184,7 @@ def time_limit() -> Iterator[None]:
 
 @contextlib.contextmanager
 def limited_memory() -> Iterator[None]:
-    """Let no input take all memory of the machine: it gets a `MemoryError` instead."""
+    """Limit the address space, so that an input gets a `MemoryError`."""
     before = resource.getrlimit(resource.RLIMIT_AS)
     pages = int(Path("/proc/self/statm").read_text(encoding="ascii").split()[0])
     most = pages * resource.getpagesize() + GIBIBYTES * 2**30
@@ -194,7 +196,7 @@ def limited_memory() -> Iterator[None]:
 
 
 def damage_bytes(folder: Path, draw: random.Random) -> None:
-    """Change bytes of one of the files: bits, spans and words."""
+    """Change bytes of a file: flip, delete, repeat, insert."""
     path = draw.choice(sorted(folder.iterdir()))
     content = path.read_bytes()
     for _ in range(draw.choice((1, 1, 2, 4))):
@@ -209,7 +211,7 @@ def damage_bytes(folder: Path, draw: random.Random) -> None:
 
 
 def damage_cells(folder: Path, draw: random.Random) -> None:
-    """Change cells, whole lines or bytes of a table."""
+    """Change cells, lines or bytes of a table."""
     if draw.random() < 0.4:  # noqa: PLR2004
         damage_bytes(folder, draw)
         return
@@ -225,7 +227,7 @@ def damage_cells(folder: Path, draw: random.Random) -> None:
 
 
 def damage_arrays(folder: Path, draw: random.Random) -> None:
-    """Change an array's numbers, type or shape, or bytes of the archive."""
+    """Change numbers, type or shape of an array, or bytes of the archive."""
     (path,) = folder.glob("*.npz")
     if draw.random() < 0.4:  # noqa: PLR2004
         damage_bytes(folder, draw)
@@ -343,7 +345,7 @@ FORMATS: dict[str, tuple[Write, Damage, Words]] = {
         ],
     ),
 }  # fmt: skip
-"""What is written, how it is damaged, and what reads it."""
+"""Writer, damage and command of each format."""
 
 if __name__ == "__main__":
     main()

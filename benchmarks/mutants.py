@@ -1,16 +1,16 @@
-"""Small faults in the code, one at a time: does a test notice each?
+"""Mutation testing: put one small fault at a time into the code and see whether a test fails.
 
 Run it in the repository; the package need not be installed:
 
     PYTHONPATH=src nice -n 19 python benchmarks/mutants.py --count 300
 
-A mutant is a line of a function that is written differently: another comparison, sum or constant,
-a `not` or a statement left out. They are drawn from the code as it is;
-`mutants.json` lists faults that no test noticed once, which are always tried, and mutants that no
-test can tell from the code, which never are, with the reason. One process imports everything and
-collects the tests. For each mutant a copy of it (a fork) swaps the code of that function in memory
-and runs the fastest tests that call the function, until one fails; no file is changed. Processes
-that tests start, and what runs at import, see the code as it is.
+A mutant changes one expression or statement of a function: another comparison, operation or
+constant, a missing `not` or statement. Mutants are sampled from the code. `mutants.json` lists
+faults that the tests once missed, which are always tried, and equivalent mutants, which never are,
+with the reason. One process imports everything and collects the tests. For each mutant a fork of it
+replaces the code of the function in memory and runs the fastest tests that call the function, until
+one fails. No file is changed; processes that tests start, and code that runs at import, are not
+mutated.
 """
 
 import argparse
@@ -55,22 +55,21 @@ ELSEWHERE = (
     "ordering/triton.py", "ordering/triton_kernels.py", "training/cuda_graph.py",
     "training/compile.py", "training/distributed.py", "training/progress.py",
 )  # fmt: skip
-"""Runs on a GPU, in processes of its own or on a terminal: not here."""
+"""Needs a GPU, further processes or a terminal."""
 TESTS = (
     "tests/ops/test_batch_norm.py", "tests/ops/test_causal_conv1d.py",
     "tests/ops/test_edge_attention.py", "tests/ops/test_gated_sum.py",
     "tests/ops/test_selective_scan.py", "tests/nn", "tests/ordering",
-    "tests/data/custom", "tests/training", "tests/test_minimal.py", "tests/test_flushed.py",
+    "tests/data/custom", "tests/training", "tests/test_minimal.py", "tests/test_atomic.py",
     "tests/data/test_shares.py", "tests/data/datasets/test_sbm.py",
 )  # fmt: skip
-"""Those that compile, or interpret kernels, take too long and are left out."""
-SLOW = "not compile and not interpret and not distributed and not preset and not cuda_graph"
+WITHOUT_SLOW = "not compile and not interpret and not distributed and not preset and not cuda_graph"
 SECONDS = 120
-"""Of a processor, after which a mutant that runs on is noticed; or twenty times that of a clock."""
+"""CPU time of a mutant, or a twentieth of its wall time; beyond it, the mutant counts as found."""
 LONGEST_TEST = 4.0
-"""Seconds of a processor, traced; slower tests are not used."""
+"""CPU seconds of a test while traced; slower tests are not used."""
 GIBIBYTES = 8
-"""Of addresses that a mutant may take beyond those of the process."""
+"""Address space that a mutant may add to the process."""
 COMPARED: dict[type, str] = {
     ast.Lt: "<=", ast.LtE: "<", ast.Gt: ">=", ast.GtE: ">", ast.Eq: "!=", ast.NotEq: "==",
     ast.Is: "is not", ast.IsNot: "is", ast.In: "not in", ast.NotIn: "in",
@@ -85,7 +84,7 @@ Function = tuple[str, str, int]
 
 @dataclass(frozen=True)
 class Mutant:
-    """Lines of a file, and what stands in their place."""
+    """A change of some lines of a file."""
 
     file: str
     function: str
@@ -93,33 +92,37 @@ class Mutant:
     before: str
     after: str
     nth: int
-    """Which of the equal places in the file, counted from 0."""
+    """Index among equal lines of the file."""
     equivalent: str = ""
-    """Why no test can notice it."""
+    """Why it computes the same; empty for others."""
 
     def is_there(self) -> bool:
-        """Whether the code still has these lines."""
+        """Whether the file still has these lines."""
         path = PACKAGE / self.file
         return path.exists() and path.read_text(encoding="utf-8").count(self.before) > self.nth
 
     def source(self) -> str:
-        """The file with the fault in it; line numbers stay."""
+        """The file with the change; line numbers stay the same."""
         parts = (PACKAGE / self.file).read_text(encoding="utf-8").split(self.before)
         first, last = parts[: self.nth + 1], parts[self.nth + 1 :]
         return self.before.join(first) + self.after + self.before.join(last)
 
 
 def main() -> None:
-    """Draw mutants, run them and those of the list, write what survives."""
+    """Sample mutants, run them and those of the list, write the record."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--count", type=int, default=300, help="mutants to draw")
-    parser.add_argument("--seed", type=int, default=0, help="of the drawing")
+    parser.add_argument("--count", type=int, default=300, help="number of sampled mutants")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the sample")
     parser.add_argument("--workers", type=int, default=2, help="mutants at a time")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="then begin no other")
-    parser.add_argument("--only", default="", help="those whose file begins so")
+    parser.add_argument(
+        "--minutes", type=float, default=math.inf, help="start no further mutant after this time"
+    )
+    parser.add_argument("--only", default="", help="prefix of the files")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks/results/mutants.json")
-    parser.add_argument("--calls", type=Path, help="keeps which tests call what, for another run")
-    parser.add_argument("--commit", help="names the commit where the copy has no history")
+    parser.add_argument(
+        "--calls", type=Path, help="file for the calls of each test, reused by later runs"
+    )
+    parser.add_argument("--commit", help="recorded commit, where the code has no git history")
     options = parser.parse_args()
 
     listed = [Mutant(**each) for each in json.loads(LIST.read_text(encoding="utf-8"))]
@@ -134,7 +137,16 @@ def main() -> None:
     with tempfile.TemporaryDirectory() as place:
         calls = options.calls or Path(place) / "calls.json"
         runner = Runner(mutants, options.workers, options.minutes, calls)
-        words = ["-p", "no:terminal", "-p", "no:cacheprovider", "-m", "not slow", "-k", SLOW]
+        words = [
+            "-p",
+            "no:terminal",
+            "-p",
+            "no:cacheprovider",
+            "-m",
+            "not slow",
+            "-k",
+            WITHOUT_SLOW,
+        ]
         status = pytest.main([*words, "--basetemp", place + "/t", *TESTS], plugins=[runner])
     if status != pytest.ExitCode.OK:
         raise SystemExit(f"the tests could not be collected: {status!r}")
@@ -152,7 +164,7 @@ def main() -> None:
 
 
 def draw(count: int, seed: int) -> list[Mutant]:
-    """Draw mutants from all that can be made, the same ones for the same code and seed."""
+    """Sample mutants; the same code and seed give the same ones."""
     files = sorted(str(path.relative_to(PACKAGE)) for each in FILES for path in PACKAGE.glob(each))
     found = [
         mutant
@@ -165,7 +177,7 @@ def draw(count: int, seed: int) -> list[Mutant]:
 
 
 def mutants_of(file: str, source: str) -> Iterator[Mutant]:
-    """Make all mutants of a file, in the order of its lines."""
+    """Generate all mutants of a file, by line."""
     lines = source.splitlines(keepends=True)
     starts = [0]
     for line in lines:
@@ -195,10 +207,9 @@ def mutants_of(file: str, source: str) -> Iterator[Mutant]:
 
 
 def nodes_within(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
-    """All nodes of functions that can be changed, with the name of their function.
+    """Generate the nodes inside functions, each with the name of its function.
 
-    Annotations, defaults, docstrings, messages and what stands in `raise` and `assert` are left
-    alone.
+    Without annotations, defaults, docstrings, messages, and what is in `raise` and `assert`.
     """
 
     def below(node: ast.AST, name: str, inside: bool) -> Iterator[tuple[str, ast.AST]]:
@@ -225,7 +236,7 @@ def nodes_within(tree: ast.Module) -> Iterator[tuple[str, ast.AST]]:
 def changes(
     node: ast.AST, span: Callable[[Any], tuple[int, int]], content: bytes
 ) -> Iterator[tuple[str, int, int, bytes]]:
-    """Faults at a node: what kind, from which byte to which, and what stands there instead."""
+    """Generate the faults of a node: kind, first and last byte, replacement."""
     if isinstance(node, ast.Compare):
         sides = [node.left, *node.comparators]
         for place, kind in enumerate(node.ops):
@@ -259,13 +270,13 @@ def changes(
 
 
 class Runner:
-    """Takes pytest's place once the tests are collected.
+    """Pytest plugin that runs the mutants once the tests are collected.
 
     Args:
-        mutants: What to try.
-        workers: How many at a time.
-        minutes: After which no other is begun.
-        calls: File that says which tests call which functions; made where it is not there.
+        mutants: All mutants.
+        workers: Mutants at a time.
+        minutes: No further mutant is started after this time.
+        calls: File of the functions that each test calls; written if it is missing.
     """
 
     def __init__(
@@ -277,7 +288,7 @@ class Runner:
         self.failing: list[str] = []
 
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        """Find out which tests call what, then run those that call what is mutated."""
+        """Trace the calls of all tests, then run each mutant with the tests that call it."""
         if session.testsfailed:
             raise pytest.UsageError("a file of tests cannot be imported")
         for file in sorted({each.file for each in self._mutants}):
@@ -311,8 +322,8 @@ class Runner:
         return True
 
     def _note(self, mutant: Mutant, tests: int, answer: Any) -> None:
-        # a process that ended without an answer ran out of time or memory, or crashed
-        noticed_by = "it ends, or does not" if answer is None else answer["failed"]
+        # without an answer the process crashed or ran out of time or memory
+        noticed_by = "crash, time or memory" if answer is None else answer["failed"]
         if answer and "error" in answer:
             sys.stderr.write(f"\ncannot be tried: {mutant}: {answer['error']}\n")
             return
@@ -324,7 +335,7 @@ class Runner:
 def attempt(
     session: pytest.Session, mutant: Mutant, items: Sequence[pytest.Item]
 ) -> dict[str, Any]:
-    """Put a mutant in, and run tests until one fails."""
+    """Apply a mutant and run tests until one fails."""
     try:
         apply(mutant)
         return {"failed": first_failure(session, items)}
@@ -333,7 +344,7 @@ def attempt(
 
 
 def start(work: Callable[[], Any], seconds: int = SECONDS) -> tuple[BaseProcess, Connection]:
-    """Do something in a copy of this process; returns it and the pipe of its answer."""
+    """Run `work` in a fork; returns the process and the pipe of its result."""
     context = get_context("fork")
     reading, writing = context.Pipe(duplex=False)
 
@@ -356,7 +367,7 @@ def start(work: Callable[[], Any], seconds: int = SECONDS) -> tuple[BaseProcess,
 
 
 def finish(child: BaseProcess, pipe: Connection) -> Any:
-    """Take the answer of a process, None where it has none, and end it with all it started."""
+    """Return the result of a process, or None, and kill it with its children."""
     try:
         return pipe.recv() if pipe.poll() else None
     except EOFError:
@@ -369,7 +380,7 @@ def finish(child: BaseProcess, pipe: Connection) -> Any:
 
 
 def first_failure(session: pytest.Session, items: Sequence[pytest.Item]) -> str | None:
-    """Run tests until one fails, and name it."""
+    """Run tests until one fails; return its name."""
     for place, item in enumerate(items):
         following = items[place + 1] if place + 1 < len(items) else None
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
@@ -379,7 +390,7 @@ def first_failure(session: pytest.Session, items: Sequence[pytest.Item]) -> str 
 
 
 def trace(session: pytest.Session, out: Path) -> None:
-    """Run all tests, and write which functions of the package each calls and how long it takes."""
+    """Run all tests; write the functions that each calls, and its time."""
     inside = str(PACKAGE)
     called: set[Function] = set()
 
@@ -404,7 +415,7 @@ def trace(session: pytest.Session, out: Path) -> None:
         item.config.hook.pytest_runtest_protocol(item=item, nextitem=following)
         signal.setitimer(signal.ITIMER_PROF, 0)
         sys.settrace(None)
-        # what a fixture of the module called, all of its tests depend on
+        # all tests of a file depend on what its fixtures called
         first = shared.setdefault(item.nodeid.partition("::")[0], set(called))
         found[item.nodeid] = {
             "seconds": round(time.process_time() - begin, 3),
@@ -416,7 +427,7 @@ def trace(session: pytest.Session, out: Path) -> None:
 
 
 def covering(mutant: Mutant, traced: dict[str, Any], budget: float = 30.0) -> list[str]:
-    """Choose the fastest tests that call what is mutated, those of its own file of tests first."""
+    """Choose the fastest tests that call the function, first those of its own test file."""
     key, stem = [mutant.file, mutant.function], Path(mutant.file).stem
     candidates = [
         (key not in each["calls"], f"test_{stem}.py" not in name, each["seconds"], name)
@@ -429,13 +440,13 @@ def covering(mutant: Mutant, traced: dict[str, Any], budget: float = 30.0) -> li
         if not chosen or spent + seconds <= budget:
             chosen.append(name)
             spent += seconds
-    # tests of a file share its fixtures
+    # grouped by file, since tests of a file share fixtures
     files = list(dict.fromkeys(name.partition("::")[0] for name in chosen))
     return sorted(chosen, key=lambda name: files.index(name.partition("::")[0]))
 
 
 def apply(mutant: Mutant) -> None:
-    """Swap the code of all functions that the mutant changes."""
+    """Replace the code of the mutated function in memory."""
     path, source = str(PACKAGE / mutant.file), mutant.source()
     codes = {
         (code.co_qualname, code.co_firstlineno): code
@@ -444,7 +455,7 @@ def apply(mutant: Mutant) -> None:
     changed = [
         each
         for each in gc.get_objects()
-        if type(each) is FunctionType  # proxies of other kinds warn when they are asked
+        if type(each) is FunctionType  # isinstance would make some proxies warn
         and each.__code__.co_filename == path
         and each.__code__.co_qualname == mutant.function
     ]
@@ -455,7 +466,7 @@ def apply(mutant: Mutant) -> None:
 
 
 def codes_within(code: CodeType) -> Iterator[CodeType]:
-    """The code of a file and of all functions in it."""
+    """Generate the code objects of a file and of all functions in it."""
     yield code
     for each in code.co_consts:
         if isinstance(each, CodeType):

@@ -1,10 +1,9 @@
-"""Score trained weights once more, and hold the scores against those that their files report.
+"""Score trained weights again and compare with the scores in their files.
 
     PYTHONPATH=src python benchmarks/scores.py --device cuda --out FILE.json
 
-On the device that they were scored on, with the same code, they are the same in all digits. Another
-device, or kernels that round otherwise, show here by how much they differ. With `graphmamba study
-weights --scored FILE.json` the files report what is found here.
+On the same device with the same code all digits are the same; other devices and kernels round
+differently. `graphmamba study weights --scored FILE.json` writes the new scores into the files.
 """
 
 import argparse
@@ -27,13 +26,15 @@ SPLITS = ("test", "validation")
 
 
 def main() -> None:
-    """Score, print the table, write the JSON; the exit status is 1 where a score differs."""
+    """Score, print the table, write the record; the exit status is 1 if a score differs."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("weights", nargs="*", type=Path, help="files; all of the repository else")
-    parser.add_argument("--data_dir", type=Path, help="where data sets are kept")
+    parser.add_argument(
+        "weights", nargs="*", type=Path, help="files; default: all in the repository"
+    )
+    parser.add_argument("--data_dir", type=Path, help="directory of data sets")
     parser.add_argument("--device", default="auto", help="auto, cpu or cuda")
     parser.add_argument("--out", type=Path, default=ROOT / "benchmarks" / "results" / "scores.json")
-    parser.add_argument("--commit", help="names the commit where the copy has no history")
+    parser.add_argument("--commit", help="recorded commit, where the code has no git history")
     options = parser.parse_args()
 
     device = resolve_device(options.device)
@@ -54,11 +55,11 @@ def main() -> None:
 def score(
     files: Sequence[Path], data_dir: Path | None, device: torch.device
 ) -> Iterator[dict[str, Any]]:
-    """Score each file's model on the graphs that it was chosen and reported by."""
+    """Score the model of each file on the data that its reported scores are of."""
     for file in files:
         trained = load(file)
         if not trained.reported:
-            raise UserError(f"weights must report their scores, got '{file}' without")
+            raise UserError(f"weights must hold their scores, and '{file}' holds none")
         store = open_data(trained.experiment, data_dir)[1]
         scorer = scorer_of(trained, store, device)
         for split in SPLITS:

@@ -1,8 +1,8 @@
-"""Draw how long a training step takes, by the records in `results/`.
+"""Plot the time of a training step from the records in `results/`.
 
     PYTHONPATH=src python benchmarks/step_plot.py --out docs/step
 
-The published times are of the layers alone, forward and backward, on the same kind of GPU.
+Published times are those of the layers alone, forward and backward, on another H200.
 """
 
 import argparse
@@ -16,27 +16,27 @@ from graphmamba.studies.report import COLOURS, INK, QUIET, save_figure
 
 RESULTS = Path(__file__).parent / "results"
 LEAST = 0.3
-"""Milliseconds at which the bars begin; there is no zero on a logarithmic axis."""
+"""Lower end of the logarithmic axis, in milliseconds."""
 
 
 def main() -> None:
-    """Read the records, draw, save."""
+    """Read the record and write the figure."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--out", type=Path, required=True, help="path without an stop_reason")
+    parser.add_argument("--out", type=Path, required=True, help="path without ending")
     parser.add_argument("--record", type=Path, default=RESULTS / "step_h200.json")
     options = parser.parse_args()
     save_figure(draw(json.loads(options.record.read_text())), options.out, ("svg",))
 
 
 def draw(record: dict[str, Any]) -> Any:
-    """Show each set's step beside the published layers and what this project set itself."""
+    """Plot the step of each data set, the published layers, and two target times."""
     captured = [one for one in record["times"] if one["kind"] == "captured"]
     figure = new_figure(8.5, 3.6)
     panel = figure.subplots()
     for place, one in enumerate(captured):
         name, ours = one["benchmark"], one["train_ms"]
         panel.bar(place, ours, 0.5, color=COLOURS[0])
-        # at the foot of its bar, where no line crosses it
+        # at the foot of the bar, where no line crosses it
         panel.text(place, LEAST * 1.1, f"{ours:.2f}", ha="center", color="white", fontsize=8)
         published = record["published_layers_ms"].get(name)
         if published is not None:

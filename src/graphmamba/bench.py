@@ -1,7 +1,7 @@
-"""`graphmamba bench scan`: are the backends of the scan right on this machine, and how fast?
+"""`graphmamba bench scan`: error and time of each backend of the selective scan on this machine.
 
-The judge of exactness is the reference in float64. Times are those of batches of the sizes that the
-benchmarks' graphs have, filled with seeded random rows.
+Errors are against the reference in float64; times are of batches of random sequences with the
+lengths of the benchmarks' graphs.
 """
 
 import time
@@ -18,31 +18,32 @@ from jaxtyping import Float, Int
 from rich.console import Console, Group
 from torch import Tensor
 
-from graphmamba import ops as scan
+from graphmamba import ops
 from graphmamba.environment import describe, resolve_device
 from graphmamba.ops.backends import Backend
 from graphmamba.parse import words_among
 from graphmamba.studies.report import table, write_json
 
-FLOOR = 1e-6
-"""Error that is allowed where plain PyTorch makes none."""
-BUDGET_S = 0.5
-"""Seconds over which one measurement on a CPU is repeated."""
-COLD_BYTES = 200_000_000
-"""Input sets take turns over this much memory, several times what a GPU's cache holds."""
+ROUNDING = 1e-6
+"""Allowed error where plain PyTorch has none."""
+CPU_SECONDS = 0.5
+"""Total time of the repetitions of one measurement on a CPU."""
+CACHE_BYTES = 200_000_000
+"""Inputs take turns over this much memory, several times the cache of a GPU."""
 
 Step = Callable[[], object]
 
 
 @dataclass(frozen=True)
 class BatchShape:
-    """How many sequences and tokens a packed batch has, and how wide they are."""
+    """Size of a packed batch of sequences."""
 
     name: str
     sequences: int
     tokens: int
     longest: int
     inner: int
+    """Channels."""
     state: int = 16
     spread: float = 0.5
     """Standard deviation of the logarithm of the lengths."""
@@ -58,28 +59,25 @@ BATCHES = {
         BatchShape("million", 1, 1_000_000, longest=1_000_000, inner=96),
     )
 }
-"""The batches that every speed in this project is quoted for, by name."""
-USUAL_SIZES = {"cpu": ["peptides"], "cuda": [*BATCHES]}
-"""Batches that are timed by default."""
 
 
 @dataclass(frozen=True)
 class ScanInputs:
-    """What one call of `selective_scan` takes, and the gradient that comes back to its output."""
+    """Arguments of `selective_scan`, and the gradient of its output."""
 
     leaves: dict[str, Tensor]
-    """The differentiable arguments by name, each requiring its gradient."""
+    """Differentiable arguments by name."""
     cu_seqlens: Int[Tensor, " boundaries"]
     out_grad: Float[Tensor, "steps inner"]
 
 
-def draw_lengths(shape: BatchShape, seed: int = 0) -> list[int]:
-    """Draw log-normal lengths that add up to exactly `shape.tokens`, one of them the longest."""
+def random_lengths(shape: BatchShape, seed: int = 0) -> list[int]:
+    """Draw log-normal lengths with exactly the total and the maximum of a batch."""
     rng = np.random.default_rng(seed)
     rest, others = shape.tokens - shape.longest, shape.sequences - 1
     weights = rng.lognormal(sigma=shape.spread, size=others)
     lengths = (rest * weights / weights.sum()).astype(int).clip(1, shape.longest)
-    # Rounding and clipping leave a few tokens over, or take a few too many.
+    # make up for rounding and clipping, one token per sequence
     while missing := rest - int(lengths.sum()):
         has_room = lengths < shape.longest if missing > 0 else lengths > 1
         lengths[np.flatnonzero(has_room)[: abs(missing)]] += np.sign(missing)
@@ -89,18 +87,15 @@ def draw_lengths(shape: BatchShape, seed: int = 0) -> list[int]:
 def scan_inputs(
     shape: BatchShape, device: torch.device, dtype: torch.dtype = torch.float32, seed: int = 0
 ) -> ScanInputs:
-    """Fill a batch with values as a freshly initialised Mamba block has them.
-
-    Equal seeds give equal lengths everywhere, and equal values on the same kind of device.
-    """
+    """Generate a batch with the values of a freshly initialised Mamba block."""
     generator = torch.Generator(device).manual_seed(seed)
 
     def normal(*size: int) -> Tensor:
         return torch.randn(size, generator=generator, device=device)
 
-    boundaries = np.cumsum([0, *draw_lengths(shape, seed)])
+    boundaries = np.cumsum([0, *random_lengths(shape, seed)])
     steps, inner, state = shape.tokens, shape.inner, shape.state
-    # Step sizes start log-uniform between 0.001 and 0.1; the bias is softplus undone.
+    # step sizes are log-uniform between 0.001 and 0.1; the bias is their inverse softplus
     exponent = torch.rand(inner, generator=generator, device=device) * 2 - 3
     values = {
         "u": normal(steps, inner),
@@ -121,41 +116,45 @@ def scan_inputs(
 
 @dataclass(frozen=True)
 class Agreement:
-    """How far one backend is from the truth, in its worst tensor."""
+    """Maximum error of a backend, in its worst tensor."""
 
     operation: str
     backend: str
     worst: str
-    """`out`, or the input whose gradient comes nearest to what is allowed."""
+    """`out`, or the input whose gradient is worst."""
     error: float
     allowed: float
-    """Twice the error of the reference in the same dtype."""
+    """Twice the error of the reference in float32."""
 
     @property
     def holds(self) -> bool:
-        """Whether the backend is as exact as it has to be; a NaN is not."""
+        """Whether the error is allowed; NaN is not."""
         return self.error <= self.allowed
 
 
 def check_backends(device: torch.device) -> list[Agreement]:
-    """Compare output and all gradients of both operations, for every backend on this device."""
+    """Compare outputs and gradients of scan and convolution with float64, for every backend."""
     shape = BatchShape("agreement", sequences=5, tokens=250, longest=120, inner=48)
     inputs = scan_inputs(shape, device)
-    # Visited out of order and written back to where they came from, as the model does it.
+    # in the order of a random permutation, as in the model
     order = torch.randperm(shape.tokens, generator=torch.Generator().manual_seed(0)).to(device)
     options: dict[str, object] = {"cu_seqlens": inputs.cu_seqlens, "order": order}
-    taps = torch.rand(shape.inner, 4, generator=torch.Generator().manual_seed(1)) - 0.5
+    weight = torch.rand(shape.inner, 4, generator=torch.Generator().manual_seed(1)) - 0.5
     u, bias = inputs.leaves["u"], inputs.leaves["delta_bias"]
-    conv = {"x": u, "weight": taps.to(device), "bias": bias}
-    backends = [name for name in scan.available_backends(device) if name != "reference"]
+    conv = {"x": u, "weight": weight.to(device), "bias": bias}
     return [
         _check(operation, backend, leaves, given, inputs.out_grad)
         for operation, leaves, given in (
             ("causal_conv1d", conv, options),
             ("selective_scan", inputs.leaves, {**options, "scatter": True}),
         )
-        for backend in backends
+        for backend in fast_backends(device)
     ]
+
+
+def fast_backends(device: torch.device) -> list[Backend]:
+    """List the backends on this device but the reference."""
+    return [name for name in ops.available_backends(device) if name != "reference"]
 
 
 def _check(
@@ -165,7 +164,7 @@ def _check(
     options: dict[str, object],
     out_grad: Tensor,
 ) -> Agreement:
-    operation: Callable[..., Tensor] = getattr(scan, name)
+    operation: Callable[..., Tensor] = getattr(ops, name)
 
     def run(backend: str, dtype: torch.dtype) -> dict[str, Tensor]:
         leaves = {key: leaf.detach().to(dtype).requires_grad_() for key, leaf in inputs.items()}
@@ -180,39 +179,40 @@ def _check(
     plain, found = run("reference", torch.float32), run(backend, torch.float32)
     compared = [
         Agreement(
-            name, backend, key, error(found[key], exact), 2 * error(plain[key], exact) + FLOOR
+            name, backend, key, error(found[key], exact), 2 * error(plain[key], exact) + ROUNDING
         )
         for key, exact in truth.items()
     ]
-    broken = [agreement for agreement in compared if not agreement.holds]
-    return max(broken or compared, key=lambda one: one.error / one.allowed)
+    # a NaN would be lost in the maximum
+    wrong = [agreement for agreement in compared if not agreement.holds]
+    return max(wrong or compared, key=lambda one: one.error / one.allowed)
 
 
 def median_ms(steps: Sequence[Step], device: torch.device) -> float:
-    """Time one step by the median; equal steps on other data take turns, to keep caches cold."""
+    """Median time of a step; `steps` differ in their data only, so that caches are cold."""
     if device.type == "cuda":
         from triton.testing import do_bench_cudagraph
 
-        # replayed as a graph: what is left is the kernels' own time
-        lap = do_bench_cudagraph(lambda: [step() for step in steps], return_mode="median")
-        return lap / len(steps)
+        # in a CUDA graph, so that only the kernels are timed
+        total = do_bench_cudagraph(lambda: [step() for step in steps], return_mode="median")
+        return total / len(steps)
     for step in steps:
         step()
     times: list[float] = []
-    while len(times) < 3 or sum(times) < 1e3 * BUDGET_S:  # noqa: PLR2004
+    while len(times) < 3 or sum(times) < 1e3 * CPU_SECONDS:  # noqa: PLR2004
         times.append(once_ms(steps[len(times) % len(steps)]))
     return median(times)
 
 
 def once_ms(step: Step) -> float:
-    """Time a single call on the CPU."""
+    """Time of a single call."""
     start = time.perf_counter()
     step()
     return 1e3 * (time.perf_counter() - start)
 
 
 def peak_bytes(step: Step) -> int:
-    """Measure the CUDA memory that a step needs at its peak, beyond what was taken before it."""
+    """Peak CUDA memory of a step beyond what was allocated before it."""
     step()
     torch.cuda.synchronize()
     torch.cuda.empty_cache()
@@ -225,20 +225,20 @@ def peak_bytes(step: Step) -> int:
 
 @dataclass(frozen=True)
 class ScanTimes:
-    """What one backend needs for one batch."""
+    """Time and memory of a backend on a batch."""
 
     batch: BatchShape
     backend: str
     forward_ms: float
     both_ms: float
-    """Forward and backward together, with the gradient of every input."""
+    """Forward and backward pass, with the gradients of all inputs."""
     peak_bytes: int | None = None
-    """CUDA memory of forward and backward beyond the inputs; unknown on a CPU."""
+    """CUDA memory of both passes beyond the inputs; None on a CPU."""
 
 
 def measure_scan(shape: BatchShape, backend: Backend, device: torch.device) -> ScanTimes:
-    """Time one backend in float32, gate and softplus included."""
-    operation: Callable[..., Tensor] = partial(scan.selective_scan, backend=backend, check=False)
+    """Time a backend in float32, with gate and softplus."""
+    operation: Callable[..., Tensor] = partial(ops.selective_scan, backend=backend, check=False)
 
     def forward(inputs: ScanInputs) -> Tensor:
         return operation(**inputs.leaves, cu_seqlens=inputs.cu_seqlens)
@@ -248,7 +248,7 @@ def measure_scan(shape: BatchShape, backend: Backend, device: torch.device) -> S
         return torch.autograd.grad(forward(inputs), leaves, inputs.out_grad)
 
     first = scan_inputs(shape, device)
-    sets = min(ceil(COLD_BYTES / sum(leaf.nbytes for leaf in first.leaves.values())), 8)
+    sets = min(ceil(CACHE_BYTES / sum(leaf.nbytes for leaf in first.leaves.values())), 8)
     inputs = [first, *(scan_inputs(shape, device, seed=seed) for seed in range(1, sets))]
     with torch.no_grad():
         forward_ms = median_ms([partial(forward, one) for one in inputs], device)
@@ -258,34 +258,30 @@ def measure_scan(shape: BatchShape, backend: Backend, device: torch.device) -> S
 
 
 def agreement_table(agreements: Iterable[Agreement]) -> Group:
-    """Show how near each backend's worst tensor comes to what is allowed."""
-    return table(
-        "Worst error of output and gradients against float64",
-        ["operation", "backend", "in", "error", "allowed", ""],
-        (
-            [
-                *(one.operation, one.backend, one.worst, f"{one.error:.1e}", f"{one.allowed:.1e}"),
-                "ok" if one.holds else "WRONG",
-            ]
-            for one in agreements
-        ),
+    """Make the table of errors."""
+    rows = (
+        [
+            *(one.operation, one.backend, one.worst, f"{one.error:.1e}", f"{one.allowed:.1e}"),
+            "ok" if one.holds else "WRONG",
+        ]
+        for one in agreements
     )
+    columns = ["operation", "backend", "in", "error", "allowed", ""]
+    return table("Worst error of output and gradients against float64", columns, rows)
 
 
 def times_table(times: Iterable[ScanTimes], device: str) -> Group:
-    """Show times, and on a GPU the memory."""
-    return table(
-        f"selective_scan, float32, on {device}",
-        ["batch", "backend", "tokens", "fwd ms", "fwd+bwd ms", "peak GiB"],
-        (
-            [
-                *(one.batch.name, one.backend, f"{one.batch.tokens:,}"),
-                *(f"{one.forward_ms:.3f}", f"{one.both_ms:.3f}"),
-                "" if one.peak_bytes is None else f"{one.peak_bytes / 2**30:.2f}",
-            ]
-            for one in times
-        ),
+    """Make the table of times, and of memory on a GPU."""
+    rows = (
+        [
+            *(one.batch.name, one.backend, f"{one.batch.tokens:,}"),
+            *(f"{one.forward_ms:.3f}", f"{one.both_ms:.3f}"),
+            "" if one.peak_bytes is None else f"{one.peak_bytes / 2**30:.2f}",
+        ]
+        for one in times
     )
+    columns = ["batch", "backend", "tokens", "fwd ms", "fwd+bwd ms", "peak GiB"]
+    return table(f"selective_scan, float32, on {device}", columns, rows)
 
 
 def bench_scan(device: str = "auto", sizes: str = "auto", json: Path | None = None) -> None:
@@ -298,7 +294,9 @@ def bench_scan(device: str = "auto", sizes: str = "auto", json: Path | None = No
         json: Also write the measurements to this file.
     """
     where = resolve_device(device)
-    batches = USUAL_SIZES[where.type] if sizes == "auto" else words_among(sizes, BATCHES, "sizes")
+    if sizes == "auto":
+        sizes = ",".join(BATCHES) if where.type == "cuda" else "peptides"
+    batches = words_among(sizes, BATCHES, "sizes")
     environment, stdout, stderr = describe(where), Console(), Console(stderr=True)
     with stderr.status("checking the backends against the reference"):
         agreements = check_backends(where)
@@ -306,8 +304,7 @@ def bench_scan(device: str = "auto", sizes: str = "auto", json: Path | None = No
     times: list[ScanTimes] = []
     for name in batches:
         with stderr.status(f"timing {name}"):
-            fast = [each for each in scan.available_backends(where) if each != "reference"]
-            times += [measure_scan(BATCHES[name], backend, where) for backend in fast]
+            times += [measure_scan(BATCHES[name], each, where) for each in fast_backends(where)]
     stdout.print(times_table(times, str(environment["device"])))
     if json is not None:
         write_json(json, {"environment": environment, "agreement": agreements, "times": times})

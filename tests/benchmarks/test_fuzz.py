@@ -1,4 +1,4 @@
-"""The script that damages inputs finds what it looks for."""
+"""Fuzzing of the commands."""
 
 from pathlib import Path
 from types import ModuleType
@@ -16,7 +16,7 @@ def study(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
 
 
 @pytest.mark.parametrize("name", ["csv", "npz", "yaml", "experiment"])
-def test_damaged_inputs_are_answered_in_one_line(
+def test_damaged_inputs_are_accepted_or_rejected_in_one_line(
     study: ModuleType, name: str, tmp_path: Path
 ) -> None:
     with typecheck_off():

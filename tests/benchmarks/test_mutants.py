@@ -1,4 +1,4 @@
-"""The script of mutants makes the faults that it lists, and puts them into the code that runs."""
+"""Mutation testing makes the expected faults and applies them to running code."""
 
 import os
 from importlib.util import module_from_spec, spec_from_file_location
@@ -28,7 +28,7 @@ def study(monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     return load_script("mutants", monkeypatch)
 
 
-def test_faults_are_made_where_code_runs(
+def test_faults_are_made_in_code_only(
     study: ModuleType, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(study, "PACKAGE", tmp_path)
@@ -56,7 +56,7 @@ def test_faults_are_made_where_code_runs(
         ("not a < b and a", "True", None),
     ],
 )
-def test_a_fault_is_put_into_functions_that_others_have_imported(
+def test_a_fault_is_applied_to_imported_functions(
     study: ModuleType,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,

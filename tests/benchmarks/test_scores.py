@@ -1,4 +1,4 @@
-"""Weights are scored once more, and a difference to what they report is told."""
+"""Scoring weights again."""
 
 import json
 from pathlib import Path
@@ -15,7 +15,9 @@ from tests.helpers.scripts import load_script, run_script
 SMALL = {"model.channels": 24, "model.layers": 1, "split_sizes": [2, 2, 3]}
 
 
-def test_weights_are_scored_again(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_score_that_differs_from_the_reported_one_is_found(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     experiment, store = open_data(load_experiment("pattern/default", SMALL), tmp_path / "root")
     torch.manual_seed(0)
     model = experiment.build()

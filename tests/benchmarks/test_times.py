@@ -31,7 +31,7 @@ def test_the_scan_is_measured_on_every_batch(
     written = run_script(script, monkeypatch, tmp_path / "new" / "scan.json", "--device", device)
     assert {one["batch"]["name"] for one in written["times"]} == set(BATCHES)
     assert written["growth"]
-    assert set(script.H200_TARGETS) == set(BATCHES)
+    assert set(script.MAMBA_SSM_MS) == set(BATCHES)
 
 
 @pytest.mark.parametrize("is_reference", [False, True])

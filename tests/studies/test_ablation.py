@@ -1,4 +1,4 @@
-"""The ablation's rows, and runs that are made once."""
+"""The ablation: its rows, resuming, and its table."""
 
 import csv
 import json
@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from graphmamba.ordering.policy import PUBLISHED
-from graphmamba.studies import ablation as study
+from graphmamba.studies import ablation as module
 from graphmamba.studies.ablation import (
     ORDER_ROWS,
     PLUS_ROWS,
@@ -55,20 +55,24 @@ def train_small(folder: Path, **more: Any) -> None:
     ablation(folder / "runs", **{**given, "options": {"device": "cpu"}, "overrides": SMALL, **more})
 
 
-def put_fit(monkeypatch: pytest.MonkeyPatch, score: Callable[[Path], str]) -> list[bool]:
-    """Take training's place; returns whether each call resumed."""
+def fake_fit(monkeypatch: pytest.MonkeyPatch, stop_reason: Callable[[Path], str]) -> list[bool]:
+    """Replace training; returns a list that gets `resume` of each call."""
     calls: list[bool] = []
 
     def fit(_e: Any, _s: Any, options: RunOptions, folder: Path, **given: bool) -> RunResult:
         calls.append(given["resume"])
-        return result(folder, options.seed, 0.5, score(folder))
+        return result(folder, options.seed, 0.5, stop_reason(folder))
 
-    monkeypatch.setattr(study, "fit", fit)
+    monkeypatch.setattr(module, "fit", fit)
     return calls
 
 
+def csv_rows(folder: Path) -> list[dict[str, str]]:
+    return list(csv.DictReader((folder / "ablation.csv").read_text().splitlines()))
+
+
 @pytest.mark.parametrize(("benchmark", "bins"), [("peptides-func", 1), ("pascalvoc-sp", 2)])
-def test_rows_differ_from_the_main_model_by_their_order_alone(benchmark: str, bins: int) -> None:
+def test_order_rows_differ_in_their_ordering_only(benchmark: str, bins: int) -> None:
     base = load_experiment(f"{benchmark}/graph-mamba")
     rows = {row: row_experiment(benchmark, "order", row) for row in ORDER_ROWS}
     assert rows["degree"] == base
@@ -80,21 +84,21 @@ def test_rows_differ_from_the_main_model_by_their_order_alone(benchmark: str, bi
 
 
 @pytest.mark.parametrize("benchmark", ["peptides-func", "pascalvoc-sp"])
-def test_each_row_puts_back_one_piece_of_the_paper_s_model(benchmark: str) -> None:
+def test_plus_rows_restore_one_component_of_the_paper_each(benchmark: str) -> None:
     paper = load_experiment(f"{benchmark}/graph-mamba")
     rows = row_experiments(benchmark, "plus")
     plus = rows.pop("plus")
     assert plus == load_experiment(f"{benchmark}/graph-mamba-plus")
     assert all(row not in (plus, paper) for row in rows.values())
     assert rows.pop("no-mamba").model == replace(plus.model, global_model="none")
-    # all other pieces together make the paper's model again
+    # all of them together are the paper's model
     together = plus
     for name in rows:
         together = PLUS_ROWS[name].make(together, paper)
     assert together == paper
 
 
-def test_a_piece_that_is_the_paper_s_already_has_no_row() -> None:
+def test_a_component_equal_to_the_paper_s_has_no_row() -> None:
     same: dict[str, object] = {
         "model.ordering.score": "spectral",
         "model.ordering.direction": "bidirectional",
@@ -104,31 +108,30 @@ def test_a_piece_that_is_the_paper_s_already_has_no_row() -> None:
     assert set(PLUS_ROWS) - rows.keys() == {"paper-order", "paper-block", "paper-layer"}
 
 
-def test_every_row_trains_and_is_not_trained_again(
+def test_every_row_is_trained_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     train_small(tmp_path)
     assert f"Files: {tmp_path / 'runs'}\n" in capsys.readouterr().out
     assert (tmp_path / "runs" / "pattern" / "cluster" / "seed-0" / "results.json").exists()
-    first = (tmp_path / "runs" / "ablation.csv").read_text()
-    assert [line["row"] for line in csv.DictReader(first.splitlines())] == list(ORDER_ROWS)
-    calls = put_fit(monkeypatch, lambda _: "finished")
+    first = csv_rows(tmp_path / "runs")
+    assert [line["row"] for line in first] == list(ORDER_ROWS)
+    calls = fake_fit(monkeypatch, lambda _: "finished")
     train_small(tmp_path)
-    assert (tmp_path / "runs" / "ablation.csv").read_text() == first
+    assert csv_rows(tmp_path / "runs") == first
     assert not calls
 
 
-def test_a_run_that_stops_ends_the_study_enters_no_table_and_is_resumed(
+def test_a_stopped_run_ends_the_study_and_is_resumed_by_the_next(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    calls = put_fit(monkeypatch, lambda at: "max time" if "permutation" in str(at) else "finished")
+    calls = fake_fit(monkeypatch, lambda at: "max time" if "permutation" in str(at) else "finished")
     with pytest.raises(ValueError, match=r"stopped by max time.*the same command resumes"):
         train_small(tmp_path)
-    lines = csv.DictReader((tmp_path / "runs" / "ablation.csv").read_text().splitlines())
-    assert [line["row"] for line in lines] == ["none"]
-    place = RunDir(tmp_path / "runs" / "pattern" / "none" / "seed-0")
-    place.path.mkdir(parents=True, exist_ok=True)
-    write_config(place.config, row_experiment("pattern", "order", "none", SMALL), RunOptions())
+    assert [line["row"] for line in csv_rows(tmp_path / "runs")] == ["none"]
+    run = RunDir(tmp_path / "runs" / "pattern" / "none" / "seed-0")
+    run.path.mkdir(parents=True, exist_ok=True)
+    write_config(run.config, row_experiment("pattern", "order", "none", SMALL), RunOptions())
     with pytest.raises(ValueError, match="stopped by max time"):
         train_small(tmp_path)
     assert calls == [False, False, True, False]
@@ -136,7 +139,7 @@ def test_a_run_that_stops_ends_the_study_enters_no_table_and_is_resumed(
         train_small(tmp_path, overrides={**SMALL, "train.epochs": 2})
 
 
-def test_a_report_trains_nothing_and_reads_runs_that_lie_elsewhere(
+def test_a_report_reads_finished_runs_also_of_another_directory(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     runs, kept, out = tmp_path / "runs", tmp_path / "kept", tmp_path / "out[a]"
@@ -146,7 +149,6 @@ def test_a_report_trains_nothing_and_reads_runs_that_lie_elsewhere(
     for place, row, stop_reason in (
         (runs / "pattern" / "none" / "seed-1", "none", "finished"),
         (runs / "pattern" / "cluster" / "seed-0", "cluster", "max time"),
-        # the main model under its own name, and another one that is not asked for
         (kept / "pattern" / "graph-mamba" / "seed-2", "degree", "finished"),
         (kept / "pattern" / "other" / "seed-0", "permutation", "signal"),
     ):
@@ -155,21 +157,20 @@ def test_a_report_trains_nothing_and_reads_runs_that_lie_elsewhere(
         write_config(run.config, row_experiment("pattern", "order", row), RunOptions())
         run.write_results(result(place, int(place.name[-1]), 0.5, stop_reason))
     ablation(runs, **given)
-    rows = list(csv.DictReader((out / "ablation.csv").read_text().splitlines()))
-    assert [(row["row"], row["seeds"]) for row in rows] == [("none", "1"), ("degree", "2")]
+    assert [(row["row"], row["seeds"]) for row in csv_rows(out)] == [("none", "1"), ("degree", "2")]
     assert not (runs / "ablation.csv").exists()
     assert "cluster permutation, seed 0: no finished run" in capsys.readouterr().err
 
 
-def test_the_tables_show_mean_and_spread_beside_the_paper(tmp_path: Path) -> None:
+def test_tables_have_mean_and_deviation_beside_the_paper(tmp_path: Path) -> None:
     runs = tuple(result(tmp_path, seed, 0.6 + 0.01 * seed) for seed in range(3))
     entries = [Entry("peptides-func", "none", runs), Entry("peptides-func", "degree", runs[:1])]
     write_ablation(entries, tmp_path)
     _, _, first, second = (tmp_path / "ablation.md").read_text().splitlines()
     assert "no permutation | 0,1,2 | 0.6100 | 0.0082 | 0.6000 | 0.6200 | 0.6581 |" in first
     assert "| 0 | 0.6000 |  | 0.6000 |" in second
-    lines = list(csv.DictReader((tmp_path / "ablation.csv").read_text().splitlines()))
-    assert (lines[0]["scores"], lines[1]["deviation"]) == ("0.600000 0.610000 0.620000", "")
+    rows = csv_rows(tmp_path)
+    assert (rows[0]["scores"], rows[1]["deviation"]) == ("0.600000 0.610000 0.620000", "")
     assert len(json.loads((tmp_path / "ablation.json").read_text())["runs"]) == 4
 
 
@@ -189,18 +190,15 @@ def test_the_files_of_the_page_are_those_of_the_runs(
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"datasets": "peptides"}, "datasets must be one of"),
         ({"seeds": "one"}, "seeds must be whole numbers"),
         ({"options": {"seed": 3}}, "seeds must be given in the place of seed"),
         ({"overrides": {"dataset": "mnist"}}, "rows of the table decide dataset"),
-        (
-            {"overrides": {"model.ordering.score": "none"}},
-            "decide model.ordering.score, got 'none'",
-        ),
+        ({"overrides": {"model.ordering.score": "none"}}, "decide model.ordering.score, got"),
     ],
 )
-def test_errors_are_rejected(given: dict[str, Any], told: str, tmp_path: Path) -> None:
-    with pytest.raises(ValueError, match=told):
+def test_errors_are_rejected(given: dict[str, Any], message: str, tmp_path: Path) -> None:
+    with pytest.raises(ValueError, match=message):
         ablation(tmp_path / "new", **given)

@@ -1,32 +1,33 @@
-"""The efficiency study: measured on very small graphs, cut off, and gone on with."""
+"""The efficiency study, on very small graphs: measured, interrupted and resumed."""
 
 import csv
 import json
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from graphmamba.errors import UserError
 from graphmamba.parse import parse
-from graphmamba.studies import efficiency as study
+from graphmamba.studies import efficiency as module
 from graphmamba.studies.cost import Cost, LargestBatch
 from graphmamba.studies.efficiency import (
     FULL,
     QUICK,
     TITLES,
     Cell,
-    Findings,
     Plan,
     Row,
+    Study,
     cells,
     claims,
     efficiency,
     parse_bytes,
     plot_fractions,
     plot_models,
-    read_findings,
+    resume,
     write_rows,
 )
 from graphmamba.training import stop
@@ -46,10 +47,10 @@ COST = Cost(
 
 @pytest.fixture(autouse=True)
 def small_plan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(study, "QUICK", PLAN)
+    monkeypatch.setattr(module, "QUICK", PLAN)
 
 
-def content_of(folder: Path) -> dict[str, list[dict[str, object]]]:
+def content_of(folder: Path) -> dict[str, Any]:
     return json.loads((folder / "efficiency.json").read_text())
 
 
@@ -58,13 +59,13 @@ def rows_in(folder: Path) -> int:
 
 
 @pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=pytest.mark.gpu)])
-def test_all_cells_are_measured_written_and_drawn(
+def test_all_cells_are_measured_written_and_plotted(
     device: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     efficiency(tmp_path, device, quick=True)
     tables = {"malnet.csv", "largest_batch.csv", "models.csv", "efficiency.json"}
-    pictures = {"malnet.png", "malnet.svg", "models.png", "models.svg"}
-    assert {path.name for path in tmp_path.iterdir()} == tables | pictures
+    plots = {"malnet.png", "malnet.svg", "models.png", "models.svg"}
+    assert {path.name for path in tmp_path.iterdir()} == tables | plots
     content = content_of(tmp_path)
     assert rows_in(tmp_path) == len(cells(PLAN))
     for row in (*content["fractions"], *content["models"]):
@@ -76,49 +77,49 @@ def test_all_cells_are_measured_written_and_drawn(
         assert "generated" in row["source"]
     sizes = {row["cost"]["parameters"] for row in content["fractions"]}
     assert sizes == {285_125, 286_725}
-    # a long path goes over two lines
-    shown = capsys.readouterr().out.replace("\n", "")
-    for told in ("saved in the paper 74 %", "by original", f"Files: {tmp_path}"):
-        assert told in shown
+    shown = capsys.readouterr().out.replace("\n", "")  # long lines are wrapped
+    for text in ("saved in the paper 74 %", "by original", f"Files: {tmp_path}"):
+        assert text in shown
 
 
 def test_matched_models_have_graph_mamba_s_width_and_depth() -> None:
     for benchmark in FULL.sets:
         base = load_experiment(f"{benchmark}/graph-mamba")
         for model in TITLES:
-            published = load_experiment(f"{benchmark}/{model}")
+            published = load_experiment(f"{benchmark}/{model}").model
             own = Cell("models", benchmark, model, "matched").experiment()
-            assert own.model.global_model == published.model.global_model
-            sizes = {(each.model.channels, each.model.layers) for each in (own, base)}
-            assert len(sizes) == 1
-            assert own.encoder == base.encoder
-        assert Cell("models", benchmark, "graph-mamba", "matched").experiment() == base
+            assert own.model.global_model == published.global_model
+            same = replace(own.model, global_model="mamba", attention=base.model.attention)
+            assert replace(own, model=same) == base
 
 
 def fake_rows(cost: Cost) -> dict[Cell, Row]:
     largest = LargestBatch(0 if cost.peak_bytes is None else 8, cost.peak_bytes, is_limit=False)
     return {
-        cell: Row(cell, "somewhere", largest if cell.figure == "batches" else cost)
+        cell: cell.names
+        | {"source": "somewhere"}
+        | ({"largest": asdict(largest)} if cell.figure == "batches" else {"cost": asdict(cost)})
+        | {"held_bytes": 0}
         for cell in cells(PLAN)
     }
 
 
-def test_memory_that_ran_out_is_told_and_drawn(tmp_path: Path) -> None:
-    short = replace(COST, peak_bytes=None, ms=None, counted_flops=None)
-    findings = Findings(PLAN, 10**9, {"device": "test"}, fake_rows(short))
-    write_rows(findings, tmp_path)
+def test_out_of_memory_is_written_and_plotted(tmp_path: Path) -> None:
+    oom = replace(COST, peak_bytes=None, ms=None, counted_flops=None)
+    study = Study(PLAN, 10**9, {"device": "test"}, fake_rows(oom))
+    write_rows(study, tmp_path)
     (row, *_) = csv.DictReader((tmp_path / "malnet.csv").read_text().splitlines())
     assert (row["peak_bytes"], row["ms"], row["forward_flops"]) == ("OOM", "OOM", "5000000.0")
-    plot_fractions(findings, tmp_path)
-    plot_models(findings, tmp_path)
+    plot_fractions(study, tmp_path)
+    plot_models(study, tmp_path)
     assert "OOM" in (tmp_path / "models.svg").read_text()
 
 
 def test_claims_compare_memory_and_operations() -> None:
-    cell = Cell("models", "peptides-func", "gps-transformer")
-    rows = fake_rows(COST)
     baseline = replace(COST, forward_flops=1e7, original_flops=2e7, peak_bytes=8_000_000)
-    first = claims(Findings(PLAN, 1, {}, rows | {cell: Row(cell, "", baseline)}))[0]
+    rows = fake_rows(COST)
+    rows[Cell("models", "peptides-func", "gps-transformer")]["cost"] = asdict(baseline)
+    first = claims(Study(PLAN, 1, {}, rows))[0]
     assert (first["baseline"], first["sizing"]) == ("gps-transformer", "published")
     saved = ("flops_saved", "memory_saved", "flops_saved_of_original", "flops_saved_by_original")
     assert [first[name] for name in saved] == pytest.approx([0.5, 0.25, 0.75, 0.65])
@@ -129,8 +130,9 @@ def test_the_files_of_the_page_are_those_of_the_record(tmp_path: Path) -> None:
     content = json.loads(record.read_text())
     (tmp_path / "efficiency.json").write_text(record.read_text())
     plan = parse(Plan, content["plan"], "plan")
-    begun = Findings(plan, content["memory_cap"], content["environment"])
-    write_rows(read_findings(tmp_path, begun), tmp_path)
+    study = Study(plan, content["memory_cap"], content["environment"])
+    resume(study, tmp_path)
+    write_rows(study, tmp_path)
     assert content_of(tmp_path).items() <= content.items()
     for name in ("malnet.csv", "models.csv", "largest_batch.csv"):
         written = (ROOT / "docs" / "efficiency" / name).read_text()
@@ -139,28 +141,27 @@ def test_the_files_of_the_page_are_those_of_the_record(tmp_path: Path) -> None:
 
 @pytest.fixture
 def measured(monkeypatch: pytest.MonkeyPatch) -> list[Cell]:
-    """Cells that were asked for; each takes ten seconds, and the seventh breaks off."""
+    """Cells that were measured; each takes ten seconds, and the seventh call fails."""
     asked: list[Cell] = []
 
-    def pretend(cell: Cell, *_: object) -> Row:
+    def measure(cell: Cell, *_: object) -> Row:
         asked.append(cell)
         if len(asked) == 7:
-            raise RuntimeError("the power is gone")
+            raise RuntimeError("crash")
         return fake_rows(COST)[cell]
 
-    monkeypatch.setattr(study, "measure", pretend)
-    clock = SimpleNamespace(monotonic=lambda: 10.0 * len(asked))
-    monkeypatch.setattr(stop, "time", clock)
+    monkeypatch.setattr(module, "measure", measure)
+    monkeypatch.setattr(stop, "time", SimpleNamespace(monotonic=lambda: 10.0 * len(asked)))
     return asked
 
 
-def test_what_was_measured_outlives_a_crash_and_is_not_measured_again(
+def test_a_study_resumes_after_its_time_limit_and_after_a_crash(
     measured: list[Cell], tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     efficiency(tmp_path, "cpu", quick=True, max_time=25.0)
     assert len(measured) == rows_in(tmp_path) == 3
     assert "7 measurements are missing; the same command resumes" in capsys.readouterr().out
-    with pytest.raises(RuntimeError, match="power"):
+    with pytest.raises(RuntimeError, match="crash"):
         efficiency(tmp_path, "cpu", quick=True)
     assert rows_in(tmp_path) == 6
     efficiency(tmp_path, "cpu", quick=True)
@@ -169,7 +170,7 @@ def test_what_was_measured_outlives_a_crash_and_is_not_measured_again(
 
 
 @pytest.mark.parametrize(
-    ("given", "told"),
+    ("given", "message"),
     [
         ({"memory_cap": "1GB"}, "a study with memory_cap 1000000000"),
         ({"quick": False}, "name another out_dir"),
@@ -177,21 +178,17 @@ def test_what_was_measured_outlives_a_crash_and_is_not_measured_again(
     ],
 )
 @pytest.mark.usefixtures("measured")
-def test_another_study_is_rejected(tmp_path: Path, given: dict[str, object], told: str) -> None:
+def test_another_study_is_rejected(tmp_path: Path, given: dict[str, object], message: str) -> None:
     efficiency(tmp_path, "cpu", quick=True, max_time=25.0)
     before = (tmp_path / "efficiency.json").read_bytes()
-    with pytest.raises(UserError, match=told):
+    with pytest.raises(UserError, match=message):
         efficiency(tmp_path, **{"device": "cpu", "quick": True, **given})
     assert (tmp_path / "efficiency.json").read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [("24GB", 24 * 10**9), ("1.5 mib", 3 * 2**19), ("24", None), ("-1GB", None), ("24 XB", None)],
-)
-def test_sizes_are_read(text: str, expected: int | None) -> None:
-    if expected is not None:
-        assert parse_bytes("memory_cap", text) == expected
-        return
-    with pytest.raises(UserError, match="memory_cap must be a size such as 24GB"):
-        parse_bytes("memory_cap", text)
+def test_memory_sizes_are_read() -> None:
+    assert parse_bytes("memory_cap", "24GB") == 24 * 10**9
+    assert parse_bytes("memory_cap", "1.5 mib") == 3 * 2**19
+    for text in ("24", "-1GB", "24 XB", "0GB"):
+        with pytest.raises(UserError, match="memory_cap must be a size such as 24GB"):
+            parse_bytes("memory_cap", text)

@@ -1,4 +1,4 @@
-"""Operations by formula, and as torch counts them: of our code and of a rewrite of the authors'."""
+"""Operations by formula against torch's counter: of this library, and of plain PyTorch models."""
 
 import re
 from collections.abc import Callable
@@ -33,9 +33,8 @@ from graphmamba.training.experiment import Experiment, load_experiment
 from tests.helpers.experiments import generated_batch
 from tests.helpers.graphs import random_topology
 
-ELEMENTWISE_SHARE = 0.1
-"""How far formula and count may be apart in pointwise work: attention has a path for each kind of
-mask and dropout, which scale the scores, the mask and the dropped in their own ways."""
+ELEMENTWISE_ERROR = 0.1
+"""Relative: attention has several code paths for masks and dropout, with different scalings."""
 
 NAMES = (
     "peptides-func/graph-mamba",
@@ -63,7 +62,7 @@ def test_formulas_agree_with_the_count(name: str, is_training: bool) -> None:
     formula = forward_flops(model, BatchSize.of(batch))
     counted = count_flops(lambda: model(batch))
     assert (formula.products, formula.scan) == (counted.products, counted.scan)
-    assert formula.elementwise == pytest.approx(counted.elementwise, rel=ELEMENTWISE_SHARE)
+    assert formula.elementwise == pytest.approx(counted.elementwise, rel=ELEMENTWISE_ERROR)
     assert counted.elementwise > 0
 
 
@@ -74,7 +73,7 @@ def test_pointwise_work_is_counted_and_copies_are_not() -> None:
     assert count_flops(lambda: torch.arange(9) + 1) == Flops()
 
 
-def test_the_scan_is_counted_by_steps_channels_and_states() -> None:
+def test_the_scan_costs_nine_operations_per_position_channel_and_state() -> None:
     u, A, B = torch.randn(6, 4), -torch.rand(4, 16), torch.randn(6, 16)
     ends = torch.tensor([0, 2, 6])
     plain = count_flops(lambda: selective_scan(u, u, A, B, B, cu_seqlens=ends))
@@ -85,7 +84,7 @@ def test_the_scan_is_counted_by_steps_channels_and_states() -> None:
     assert count_flops(lambda: causal_conv1d(u, taps, cu_seqlens=ends)).scan == 6 * 4 * 7
 
 
-def test_models_without_a_formula_are_counted_while_they_run() -> None:
+def test_models_without_a_formula_can_be_counted() -> None:
     experiment, model = small("malnet-tiny/graph-mamba-plus")
     batch = generated_batch(experiment, model, count=3, nodes=(5, 16))
     with pytest.raises(ValueError, match="count_flops counts any"):
@@ -95,11 +94,11 @@ def test_models_without_a_formula_are_counted_while_they_run() -> None:
     assert count_flops(lambda: model(batch)).products > 0
 
 
-def test_every_operator_of_a_forward_pass_has_a_formula_and_others_are_rejected() -> None:
+def test_forward_operators_have_formulas_and_backward_ones_raise() -> None:
     names = {name for name in torch._C._dispatch_get_all_op_names() if "graphmamba::" in name}
     ours = {name.removeprefix("graphmamba::") for name in names}
     known = {operator.__name__ for operator in (*SCANS, *PRODUCTS)} | OWN_ELEMENTWISE.keys()
-    # steps and sums that a backward pass finds again, losses with their gradients
+    # operators of backward passes and losses
     others = re.compile("backward|grad|loss|column_sums|add_up|edge_norm_sums|raw_steps")
     assert {name for name in ours - known if not others.search(name)} == set()
     x = torch.randn(9, 3, requires_grad=True)
@@ -109,7 +108,7 @@ def test_every_operator_of_a_forward_pass_has_a_formula_and_others_are_rejected(
         count_flops(out.backward)
 
 
-def test_triton_operators_cost_what_is_counted_of_the_plain_form() -> None:
+def test_triton_attention_costs_what_plain_pytorch_does() -> None:
     nodes, features, feature = torch.randn(5, 12), torch.randn(3, 4), torch.tensor([0, 1, 2, 2, 2])
     graph = attention_graph(torch.randint(5, (2, 5)), feature, nodes=5, shared=1)
     call = nodes, features, graph.edge_index, feature, None, None, None, 1, 2
@@ -118,14 +117,14 @@ def test_triton_operators_cost_what_is_counted_of_the_plain_form() -> None:
 
 
 SIZES = (7, 1, 19, 12)
-"""Nodes of graphs of which none is as large as another."""
+"""Nodes of the graphs, all different."""
 EQUAL = (
     "peptides-func/graph-mamba",
     "cluster/gps-transformer",
     "pcqm-contact/gps-performer",
     "peptides-func/gatedgcn",
 )
-"""Models that differ by padding and by those edges alone."""
+"""Models whose two forms differ in padding and in the edges of the last layer only."""
 D, HEADS, BLOCK, RANDOM, LAYERS = 16, 4, 3, 2, 2
 TOPOLOGY = random_topology(SIZES)
 SIZE = BatchSize(
@@ -138,13 +137,13 @@ SIZE = BatchSize(
 
 
 def padded() -> tuple[Tensor, Tensor]:
-    """The batch as the original code lays it out, and which of its rows are nodes."""
+    """The padded batch, and a mask of its nodes."""
     rows = pad_sequence([torch.randn(size, D) for size in SIZES], batch_first=True)
     return rows, torch.arange(max(SIZES)) < torch.tensor(SIZES)[:, None]
 
 
 def products(step: Callable[[], object]) -> int:
-    """What torch's own counter sees, without any formula of ours."""
+    """Matrix products by torch's counter, without our formulas."""
     with FlopCounterMode(display=False) as counter:
         step()
     return counter.get_total_flops()
@@ -157,7 +156,7 @@ def maps(*widths: tuple[int, int]) -> list[nn.Linear]:
 def plain_attention() -> None:
     rows, is_node = padded()
     attend = nn.MultiheadAttention(D, HEADS, batch_first=True)
-    # with weights, so that no fused form hides its products
+    # returning the weights avoids fused attention, which hides its products
     attend(rows, rows, rows, key_padding_mask=~is_node, need_weights=True)
 
 
@@ -186,7 +185,7 @@ def plain_big_bird() -> None:
     blocks, mixed = q.shape[2], []
     for own in range(blocks):
         near = sorted({0, own - 1, own, own + 1, blocks - 1})
-        # any block may be drawn, those that are listed as well
+        # a random block may repeat a listed one
         listed = [*near, *torch.randint(blocks, (RANDOM,)).tolist()]
         if own in (0, blocks - 1):
             listed = list(range(blocks))
@@ -200,7 +199,7 @@ def plain_mamba(state: int = 16, rank: int = 1) -> None:
     rows, _ = padded()
     project, select, step, out = maps((D, 2 * D), (D, rank + 2 * state), (rank, D), (D, D))
     x, gate = project(rows).chunk(2, dim=-1)
-    # one tap is enough: the convolution is no product
+    # one tap is enough, since the convolution is not a matrix product
     u = functional.silu(x)
     steps, into, from_state = select(u).split([rank, state, state], dim=-1)
     delta = functional.softplus(step(steps))[..., None]
@@ -220,7 +219,7 @@ GLOBAL_MODELS: dict[str, tuple[GlobalModel, Callable[[], None]]] = {
 
 
 @pytest.mark.parametrize(("global_model", "plain"), GLOBAL_MODELS.values(), ids=GLOBAL_MODELS)
-def test_original_global_models_have_the_products_of_a_plain_rewrite(
+def test_original_forms_have_the_products_of_plain_pytorch(
     global_model: GlobalModel, plain: Callable[[], None]
 ) -> None:
     found = layer_flops(global_model, SIZE, "original")
@@ -228,7 +227,7 @@ def test_original_global_models_have_the_products_of_a_plain_rewrite(
     assert found.products > layer_flops(global_model, SIZE).products
 
 
-def test_original_mamba_scans_padding_and_projects_every_node_order() -> None:
+def test_original_mamba_scans_padding_and_projects_each_order() -> None:
     global_model = GraphMambaGlobal(D, OrderPolicy(eval_samples=5))
     training, evaluation = (
         layer_flops(global_model.train(is_training), SIZE, "original")
@@ -241,7 +240,7 @@ def test_original_mamba_scans_padding_and_projects_every_node_order() -> None:
 
 
 @pytest.mark.parametrize("name", EQUAL)
-def test_on_graphs_of_one_size_the_original_only_finishes_the_last_edges(name: str) -> None:
+def test_on_graphs_of_equal_size_the_original_only_adds_the_last_edges(name: str) -> None:
     experiment, model = small(name, {"model.dropout": 0.1})
     size = BatchSize.of(generated_batch(experiment, model, count=3, nodes=(9, 9)))
     # norm, activation, dropout, residual
@@ -250,7 +249,7 @@ def test_on_graphs_of_one_size_the_original_only_finishes_the_last_edges(name: s
 
 
 @pytest.mark.parametrize("name", NAMES)
-def test_the_original_never_does_less(name: str) -> None:
+def test_the_original_never_costs_less(name: str) -> None:
     experiment, model = small(name)
     size = BatchSize.of(generated_batch(experiment, model, count=3, nodes=(12, 30)))
     here, there = (forward_flops(model, size, form) for form in ("here", "original"))

@@ -1,9 +1,8 @@
-"""`graphmamba study ablation`: variants of a model over several seeds."""
+"""`graphmamba study ablation`: variants of a model that differ in one component, over seeds."""
 
 import sys
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import partial
 from itertools import product
 from pathlib import Path
 from typing import Annotated, Literal
@@ -26,103 +25,97 @@ from graphmamba.training.graphs import open_data
 from graphmamba.training.progress import metric_title
 from graphmamba.training.run_dir import RunDir, RunResult, deviation_of, mean_of, read_config
 
-Given = Mapping[str, object]
-Make = Callable[[Experiment, Experiment], Experiment]
-"""From the model that a table starts with, and the paper's, to that of a row."""
+Overrides = Mapping[str, object]
 TableName = Literal["order", "plus"]
-KEPT = ("bins", "train_samples", "eval_samples", "direction")
-"""Entries of an order that all rows share."""
+SHARED = ("bins", "train_samples", "eval_samples", "direction")
+"""Fields of an ordering that are the same in all rows."""
 
 
 @dataclass(frozen=True)
 class Row:
-    """One row of a table."""
+    """One variant."""
 
     title: str
-    make: Make
+    make: Callable[[Experiment, Experiment], Experiment]
+    """Makes the variant from the experiment of the table and from the paper's."""
     paper: Mapping[str, float] = field(default_factory=dict)
-    """Test score of the paper's one run, by data set."""
+    """Test score in the paper, of one run, by data set."""
 
 
-def _with_order(own: Experiment, _paper: Experiment, *, order: str) -> Experiment:
-    kept = {name: getattr(own.model.ordering, name) for name in KEPT}
-    # The paper's row without permutation has the order of the data set, and no bins.
-    changed = replace(ABLATIONS[order], **kept | ({"bins": 1} if order == "none" else {}))
-    return replace(own, model=replace(own.model, ordering=changed))
+def _order_row(name: str, title: str, peptides: float, voc: float) -> Row:
+    def make(own: Experiment, _paper: Experiment) -> Experiment:
+        shared = {name: getattr(own.model.ordering, name) for name in SHARED}
+        if name == "none":  # the paper has no bins without permutation
+            shared["bins"] = 1
+        ordering = replace(ABLATIONS[name], **shared)
+        return replace(own, model=replace(own.model, ordering=ordering))
+
+    return Row(title, make, {"peptides-func": peptides, "pascalvoc-sp": voc})
 
 
-def _with_parts(
-    own: Experiment, paper: Experiment, *, parts: Mapping[str, tuple[str, ...]]
-) -> Experiment:
-    """Take these entries of these parts from the paper's; all of a part where none is named."""
-    changed = {}
-    for part, names in parts.items():
-        theirs = getattr(paper, part)
-        taken = {name: getattr(theirs, name) for name in names}
-        changed[part] = replace(getattr(own, part), **taken) if names else theirs
-    return replace(own, **changed)
+def _paper_row(title: str, **parts: tuple[str, ...]) -> Row:
+    """Take fields of parts of the experiment from the paper's; without fields the whole part."""
+
+    def make(own: Experiment, paper: Experiment) -> Experiment:
+        changed = {}
+        for part, names in parts.items():
+            theirs = getattr(paper, part)
+            taken = {name: getattr(theirs, name) for name in names}
+            changed[part] = replace(getattr(own, part), **taken) if names else theirs
+        return replace(own, **changed)
+
+    return Row(f"the paper's {title}", make)
 
 
-def _of_paper(title: str, **parts: tuple[str, ...]) -> Row:
-    return Row(f"the paper's {title}", partial(_with_parts, parts=parts))
-
-
-PAPER_SETS = ("peptides-func", "pascalvoc-sp")
-PAPER_ORDERS: dict[str, tuple[str, float, float]] = {
-    "none": ("no permutation", 0.6581, 0.3105),
-    "permutation": ("node permutation", 0.6821, 0.4193),
-    "cluster": ("cluster permutation", 0.6769, 0.3802),
-    "eigenvector": ("permutation + eigenvector centrality", 0.6739, 0.3961),
-    "degree": ("permutation + degree", 0.6834, 0.4314),
-}
-"""Title of each order, and the paper's scores on these sets."""
 ORDER_ROWS = {
-    name: Row(title, partial(_with_order, order=name), dict(zip(PAPER_SETS, scores, strict=True)))
-    for name, (title, *scores) in PAPER_ORDERS.items()
+    name: _order_row(name, *about)
+    for name, about in {
+        "none": ("no permutation", 0.6581, 0.3105),
+        "permutation": ("node permutation", 0.6821, 0.4193),
+        "cluster": ("cluster permutation", 0.6769, 0.3802),
+        "eigenvector": ("permutation + eigenvector centrality", 0.6739, 0.3961),
+        "degree": ("permutation + degree", 0.6834, 0.4314),
+    }.items()
 }
-"""The five rows of the paper: what permuting and ranking the nodes is worth."""
+"""The paper's ablation: how nodes are ordered."""
 PLUS_ROWS = {
     "plus": Row("graph-mamba-plus", lambda own, _: own),
     "no-mamba": Row(
         "without Mamba (fewer parameters)",
         lambda own, _: replace(own, model=replace(own.model, global_model="none")),
     ),
-    "paper-encoder": _of_paper("encoder", encoder=()),
-    "paper-order": _of_paper("order", model=("ordering",)),
-    "paper-block": _of_paper("Mamba block", model=("mamba", "input_norm")),
-    "paper-layer": _of_paper("layer", model=("local_model", "layer", "residual")),
-    "paper-size": _of_paper("width and depth", model=("channels", "layers")),
-    "paper-activation": _of_paper("activation", model=("activation",)),
-    "paper-dropout": _of_paper("dropout", model=("dropout",), head=("dropout",)),
-    "paper-head": _of_paper("head", head=()),
-    "paper-recipe": _of_paper("training recipe", optim=(), train=()),
+    "paper-encoder": _paper_row("encoder", encoder=()),
+    "paper-order": _paper_row("order", model=("ordering",)),
+    "paper-block": _paper_row("Mamba block", model=("mamba", "input_norm")),
+    "paper-layer": _paper_row("layer", model=("local_model", "layer", "residual")),
+    "paper-size": _paper_row("width and depth", model=("channels", "layers")),
+    "paper-activation": _paper_row("activation", model=("activation",)),
+    "paper-dropout": _paper_row("dropout", model=("dropout",), head=("dropout",)),
+    "paper-head": _paper_row("head", head=()),
+    "paper-recipe": _paper_row("training recipe", optim=(), train=()),
 }
-"""What each piece of `graph-mamba-plus` is worth: in each row one of them is gone, or the paper's
-again."""
+"""`graph-mamba-plus` with one component removed or taken from the paper's model."""
 TABLES: dict[TableName, tuple[str, dict[str, Row]]] = {
     "order": ("graph-mamba", ORDER_ROWS),
     "plus": ("graph-mamba-plus", PLUS_ROWS),
 }
-"""Name of the config that a table starts with, and its rows."""
-ROWS: dict[str, Row] = {**ORDER_ROWS, **PLUS_ROWS}
+"""Preset of the table, and its rows."""
+ROWS = ORDER_ROWS | PLUS_ROWS
 
 
 def row_experiment(
-    benchmark: str, table: TableName, row: str, overrides: Given | None = None
+    benchmark: str, table: TableName, row: str, overrides: Overrides | None = None
 ) -> Experiment:
-    """Make the experiment of a row; the overrides hold for the whole table."""
+    """Make the experiment of a row; the overrides apply to the whole table."""
     model, rows = TABLES[table]
     own = load_experiment(f"{benchmark}/{model}", overrides)
     return rows[row].make(own, load_experiment(f"{benchmark}/graph-mamba", overrides))
 
 
 def row_experiments(
-    benchmark: str, table: TableName, overrides: Given | None = None
+    benchmark: str, table: TableName, overrides: Overrides | None = None
 ) -> dict[str, Experiment]:
-    """Make the experiments of all rows; one that is the same as an earlier one has no row.
-
-    A piece that a model has in common with the paper's leaves nothing to exchange.
-    """
+    """Make the experiments of all rows, without repetitions: a component may equal the paper's."""
     made: dict[str, Experiment] = {}
     for row in TABLES[table][1]:
         experiment = row_experiment(benchmark, table, row, overrides)
@@ -133,7 +126,7 @@ def row_experiments(
 
 @dataclass(frozen=True)
 class Entry:
-    """Runs of one row on one data set, those that are done."""
+    """The finished runs of a row on a data set."""
 
     benchmark: str
     row: str
@@ -146,73 +139,13 @@ class Entry:
 
     @property
     def deviation(self) -> float | None:
-        """Standard deviation over the seeds, as in published tables; one run has none."""
+        """Standard deviation over seeds; None for one seed."""
         return deviation_of(self.scores) if len(self.runs) > 1 else None
 
     @property
     def paper(self) -> float | None:
-        """What the paper has for it."""
+        """Score in the paper."""
         return ROWS[self.row].paper.get(self.benchmark)
-
-
-Table = Sequence[Entry]
-
-
-def run_rows(
-    experiments: Mapping[tuple[str, str], Experiment],
-    seeds: Sequence[int],
-    run_dir: Path,
-    options: RunOptions,
-    data_dir: Path | None = None,
-    also: Path | None = None,
-    is_complete: bool = True,
-) -> Iterator[Table]:
-    """Make the runs that are missing; gives the table whenever one is done.
-
-    Args:
-        experiments: What is trained, by data set and row.
-        seeds: Seeds of each row.
-        run_dir: Gets DATASET/ROW/seed-N.
-        options: How it is trained, but for the seed.
-        data_dir: Where data sets are.
-        also: Holds DATASET/MODEL/seed-N; a run there of the same experiment is not made again.
-        is_complete: Whether runs that are missing are made; else they are told and left out.
-    """
-    opened: dict[tuple[str, str], GraphStore] = {}
-    done: dict[tuple[str, str], Entry] = {}
-    # seed by seed, so that a study that is stopped has all rows of the seeds that it has
-    for seed, (name, experiment) in product(seeds, experiments.items()):
-        benchmark, row = name
-        place = RunDir(run_dir / benchmark / row / f"seed-{seed}")
-        result = finished_run(place, experiment) or _run_elsewhere(also, experiment, seed)
-        is_missing = result is None and not is_complete
-        told = ": no finished run" if is_missing else ""
-        sys.stderr.write(f"{benchmark}, {ROWS[row].title}, seed {seed}{told}\n")
-        if is_missing:
-            continue
-        if result is None:
-            if name not in opened:
-                opened[name] = open_data(experiment, data_dir)[1]
-            own, goes_on = replace(options, seed=seed), place.config.exists()
-            result = fit(experiment, opened[name], own, place.path, resume=goes_on, progress=False)
-        if not result.is_done:
-            raise UserError(
-                f"stopped by {result.stop_reason} in '{result.run_dir}': the same command resumes"
-            )
-        before = done.get(name, Entry(*name, ()))
-        done[name] = replace(before, runs=(*before.runs, result))
-        # in the order of the experiments: the first seeds may be missing in some rows
-        yield [done[each] for each in experiments if each in done]
-
-
-def _run_elsewhere(also: Path | None, experiment: Experiment, seed: int) -> RunResult | None:
-    """Read a finished run of this experiment from another directory."""
-    found = also.glob(f"{experiment.dataset}/*/seed-{seed}/config.yaml") if also else ()
-    for config in sorted(found):
-        run = RunDir(config.parent)
-        if read_config(run.path).experiment == experiment and (result := run.done()):
-            return result
-    return None
 
 
 def ablation(
@@ -225,8 +158,8 @@ def ablation(
     also: Path | None = None,
     out: Path | None = None,
     report: bool = False,
-    options: Annotated[Given, RUN] = {},  # noqa: B006
-    overrides: Annotated[Given, EXPERIMENT] = {},  # noqa: B006
+    options: Annotated[Overrides, RUN] = {},  # noqa: B006
+    overrides: Annotated[Overrides, EXPERIMENT] = {},  # noqa: B006
 ) -> None:
     """Train variants of Graph-Mamba that differ in one component, over several seeds.
 
@@ -252,7 +185,7 @@ def ablation(
         raise UserError(f"seeds must be given in the place of seed, got {options['seed']!r}")
     for name, value in overrides.items():
         group, _, entry = name.rpartition(".")
-        is_order = table == "order" and group == "model.ordering" and entry not in KEPT
+        is_order = table == "order" and group == "model.ordering" and entry not in SHARED
         if name == "dataset" or group == "data" or is_order:
             raise UserError(f"datasets and rows of the table decide {name}, got {value!r}")
     experiments = {
@@ -260,21 +193,47 @@ def ablation(
         for name in sets
         for row, experiment in row_experiments(name, table, overrides).items()
     }
-    given = RunOptions.of(dict(options), "options")
-    place, found = out or run_dir, list[Entry]()
-    for rows in run_rows(
-        experiments, numbers_in(seeds, "seeds"), run_dir, given, data_dir, also, not report
-    ):
-        found = [*rows]
-        write_ablation(found, place)
-    if not found:
+    given, place = RunOptions.of(dict(options), "options"), out or run_dir
+    stores: dict[tuple[str, str], GraphStore] = {}
+    done: dict[tuple[str, str], Entry] = {}
+    # seed by seed, so that a study that is stopped has all rows of its first seeds
+    for seed, (key, experiment) in product(numbers_in(seeds, "seeds"), experiments.items()):
+        run = RunDir(run_dir.joinpath(*key, f"seed-{seed}"))
+        result = finished_run(run, experiment) or _run_elsewhere(also, experiment, seed)
+        missing = ": no finished run" if result is None and report else ""
+        sys.stderr.write(f"{key[0]}, {ROWS[key[1]].title}, seed {seed}{missing}\n")
+        if missing:
+            continue
+        if result is None:
+            if key not in stores:
+                stores[key] = open_data(experiment, data_dir)[1]
+            own, is_begun = replace(given, seed=seed), run.config.exists()
+            result = fit(experiment, stores[key], own, run.path, resume=is_begun, progress=False)
+        if not result.is_done:
+            raise UserError(
+                f"stopped by {result.stop_reason} in '{result.run_dir}': the same command resumes"
+            )
+        before = done[key].runs if key in done else ()
+        done[key] = Entry(*key, (*before, result))
+        write_ablation([done[each] for each in experiments if each in done], place)
+    if not done:
         raise UserError(f"run_dir must hold finished runs for a report, and '{run_dir}' has none")
     for name in sets:
-        own = [entry for entry in found if entry.benchmark == name]
-        metric = metric_title(own[0].runs[0].metric) if own else ""
+        entries = [done[each] for each in experiments if each in done and each[0] == name]
+        metric = metric_title(entries[0].runs[0].metric) if entries else ""
         title = f"{CATALOG[name].title}, test {metric}"
-        write.page().print(write.table(title, COLUMNS, map(_texts, own)))
+        write.page().print(write.table(title, COLUMNS, map(_texts, entries)))
     say(f"Files: {place}")
+
+
+def _run_elsewhere(also: Path | None, experiment: Experiment, seed: int) -> RunResult | None:
+    """Find a finished run of this experiment in another directory."""
+    found = also.glob(f"{experiment.dataset}/*/seed-{seed}/config.yaml") if also else ()
+    for config in sorted(found):
+        run = RunDir(config.parent)
+        if read_config(run.path).experiment == experiment and (result := run.done()):
+            return result
+    return None
 
 
 COLUMNS = ("model", "seeds", "mean", "std", "lowest", "highest", "paper, 1 run")
@@ -289,40 +248,39 @@ def _texts(entry: Entry) -> list[str]:
     ]
 
 
-def write_ablation(entries: Table, folder: Path) -> None:
-    """Write CSV, JSON, Markdown, PNG and SVG files of the runs that are done."""
+def write_ablation(entries: Sequence[Entry], folder: Path) -> None:
+    """Write the table as CSV, JSON and Markdown, and the figure as PNG and SVG."""
     folder.mkdir(parents=True, exist_ok=True)
-    rows = [_cells(entry) for entry in entries]
+    rows = [
+        {
+            "benchmark": entry.benchmark,
+            "row": entry.row,
+            "metric": entry.runs[0].metric,
+            "seeds": " ".join(str(run.seed) for run in entry.runs),
+            "scores": " ".join(f"{score:.6f}" for score in entry.scores),
+            "mean": mean_of(entry.scores),
+            "deviation": "" if entry.deviation is None else entry.deviation,
+            "paper": "" if entry.paper is None else entry.paper,
+            "parameters": entry.runs[0].parameters,
+            "seconds": sum(run.seconds for run in entry.runs),
+            "is_done": all(run.is_done for run in entry.runs),
+        }
+        for entry in entries
+    ]
     write.write_csv(folder / "ablation.csv", rows)
     runs = [run.content() for entry in entries for run in entry.runs]
     write.write_json(folder / "ablation.json", {"rows": rows, "runs": runs})
-    named = (
+    cells = (
         [CATALOG[entry.benchmark].title, metric_title(entry.runs[0].metric), *_texts(entry)]
         for entry in entries
     )
-    lines = write.markdown_table(["data set", "metric", *COLUMNS], named)
+    lines = write.markdown_table(["data set", "metric", *COLUMNS], cells)
     write_text(folder / "ablation.md", "\n".join([*lines, ""]))
     plot_ablation(entries, folder / "ablation")
 
 
-def _cells(entry: Entry) -> dict[str, object]:
-    return {
-        "benchmark": entry.benchmark,
-        "row": entry.row,
-        "metric": entry.runs[0].metric,
-        "seeds": " ".join(str(run.seed) for run in entry.runs),
-        "scores": " ".join(f"{score:.6f}" for score in entry.scores),
-        "mean": mean_of(entry.scores),
-        "deviation": "" if entry.deviation is None else entry.deviation,
-        "paper": "" if entry.paper is None else entry.paper,
-        "parameters": entry.runs[0].parameters,
-        "seconds": sum(run.seconds for run in entry.runs),
-        "is_done": all(run.is_done for run in entry.runs),
-    }
-
-
-def plot_ablation(entries: Table, path: Path) -> None:
-    """Draw a point for each run, a bar for their mean, a diamond for the paper's run."""
+def plot_ablation(entries: Sequence[Entry], path: Path) -> None:
+    """Plot a dot for each run, a bar for their mean, a diamond for the paper's run."""
     sets = list(dict.fromkeys(entry.benchmark for entry in entries))
     names = [row for row in ROWS if any(entry.row == row for entry in entries)]
     figure = new_figure(1.6 + 4.2 * len(sets), 1.2 + 0.4 * len(names))
@@ -344,8 +302,8 @@ def plot_ablation(entries: Table, path: Path) -> None:
         panel.set_xlabel(f"test {metric}", fontsize=9, color=write.QUIET)
     panels[0].set_yticks(range(len(names)), [ROWS[name].title for name in names])
     panels[0].set_ylim(len(names) - 0.5, -0.5)
-    marks = (panel.get_legend_handles_labels() for panel in panels)
-    handles = {text: mark for found in marks for mark, text in zip(*found, strict=True)}
+    found = (panel.get_legend_handles_labels() for panel in panels)
+    handles = {text: mark for marks in found for mark, text in zip(*marks, strict=True)}
     figure.legend(
         handles.values(), handles, loc="outside lower center", ncols=3, frameon=False, fontsize=8.5
     )

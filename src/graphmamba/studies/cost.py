@@ -1,4 +1,4 @@
-"""Operations, memory and time of a training step."""
+"""Operations, memory and time of a training step, and the graphs that it is measured on."""
 
 import gc
 import math
@@ -8,7 +8,6 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import cache, partial
-from itertools import chain
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -32,31 +31,23 @@ from graphmamba.studies.flops import BatchSize, Flops, Form, count_flops, forwar
 from graphmamba.training.experiment import Experiment
 from graphmamba.training.losses import LOSSES, target_of
 
-MEASURES = {
-    "cuda": "torch.cuda.max_memory_allocated",
-    "cpu": "live tensor storage",
-}
-"""What the peak is, by the kind of device; model and batch are in it, and nothing else that was
-there before the step. On a CPU it is the bytes of all tensors alive at the same time: the same on
-every machine, but blind to what an operator takes for itself while it runs."""
-GRANULE = 512
-"""Bytes that PyTorch's allocator of a GPU rounds up to."""
+MEMORY_MEASURES = {"cuda": "torch.cuda.max_memory_allocated", "cpu": "live tensor storage"}
+"""How peak memory is measured on each kind of device. On a CPU it is the bytes of all live tensors:
+the same on every machine, but without the temporary memory inside an operator."""
+CUDA_BLOCK = 512
+"""Bytes to which PyTorch's CUDA allocator rounds up."""
 
 
-class OverCapError(MemoryError):
-    """More live tensors than the cap allows, on a device that does not enforce it by itself."""
+class MemoryCapError(MemoryError):
+    """A step on a CPU holds more than it may; a GPU raises an error of its own."""
 
 
 OUT_OF_MEMORY = (torch.OutOfMemoryError, MemoryError)
-"""How running out of memory, or over the cap, looks from outside."""
-
-
-# Memory: the most that a step holds at once, of the GPU, or of all tensors on a CPU.
 
 
 @contextmanager
-def capped(device: torch.device, cap: int) -> Iterator[None]:
-    """Have a GPU reject to allocate more than the cap; on a CPU `peak_bytes` looks after it."""
+def limited_memory(device: torch.device, cap: int) -> Iterator[None]:
+    """Limit the memory of this process on a GPU; on a CPU, `peak_bytes` enforces its `cap`."""
     if device.type != "cuda":
         yield
         return
@@ -68,11 +59,11 @@ def capped(device: torch.device, cap: int) -> Iterator[None]:
         torch.cuda.set_per_process_memory_fraction(1.0)
 
 
-def release(device: torch.device) -> None:
-    """Give back what nobody refers to any more, as after running out of memory."""
+def release_memory(device: torch.device) -> None:
+    """Free everything that is no longer referenced, also after running out of memory."""
     gc.collect()
-    # What a backward pass that broke off had still to do waits in autograd's queue, with its graph,
-    # for the next pass on this device, which drops it first.
+    # The rest of a failed backward pass stays in autograd's queue, with its graph, until the next
+    # pass on this device.
     torch.zeros((), device=device, requires_grad=True).neg().backward()
     if device.type == "cuda":
         torch.cuda.synchronize(device)
@@ -85,37 +76,36 @@ def peak_bytes(
     resident: Iterable[Tensor] = (),
     cap: int | None = None,
 ) -> int:
-    """Run a step and return the most memory that was held at once, as `MEASURES` says.
+    """Run a step and return its peak memory.
 
     Args:
         step: What is measured.
         device: Where it runs.
-        resident: Tensors that are there before the step and stay. What else is there, such as
-            other batches, is not in the peak.
-        cap: Bytes beyond which a step on a CPU is stopped by an `OverCapError`.
+        resident: Tensors that exist before the step and count; others do not.
+        cap: On a CPU, raise `MemoryCapError` beyond this number of bytes.
     """
     if device.type == "cuda":
-        release(device)
+        release_memory(device)
         storages = {each.untyped_storage().data_ptr(): each.untyped_storage() for each in resident}
-        own = sum(-(-each.nbytes() // GRANULE) * GRANULE for each in storages.values())
+        own = sum(-(-each.nbytes() // CUDA_BLOCK) * CUDA_BLOCK for each in storages.values())
         others = torch.cuda.memory_allocated(device) - own
         torch.cuda.reset_peak_memory_stats(device)
         step()
         torch.cuda.synchronize(device)
         return torch.cuda.max_memory_allocated(device) - max(0, others)
-    live = LiveStorage(cap)
+    live = LiveTensors(cap)
     for tensor in resident:
-        live.follow(tensor)
+        live.add(tensor)
     with live:
         step()
     return live.peak
 
 
-class LiveStorage(TorchDispatchMode):
-    """Follows the bytes of all tensors that operators return, until the last view of them dies.
+class LiveTensors(TorchDispatchMode):
+    """Counts the bytes of all tensors returned by operators, until their storage is freed.
 
     Args:
-        cap: Bytes beyond which an operator raises; None for no end.
+        cap: Bytes beyond which an operator raises `MemoryCapError`.
     """
 
     def __init__(self, cap: int | None = None) -> None:
@@ -123,8 +113,8 @@ class LiveStorage(TorchDispatchMode):
         self.now, self.peak, self.cap = 0, 0, cap
         self._known: set[int] = set()
 
-    def follow(self, tensor: Tensor) -> None:
-        """Count a tensor's storage, once, as long as it lives."""
+    def add(self, tensor: Tensor) -> None:
+        """Count the storage of a tensor, once for all its views."""
         storage = tensor.untyped_storage()
         key, size = storage.data_ptr(), storage.nbytes()
         if key in self._known or not size:
@@ -132,9 +122,9 @@ class LiveStorage(TorchDispatchMode):
         self._known.add(key)
         self.now += size
         self.peak = max(self.peak, self.now)
-        weakref.finalize(storage, self._forget, key, size)
+        weakref.finalize(storage, self._remove, key, size)
 
-    def _forget(self, key: int, size: int) -> None:
+    def _remove(self, key: int, size: int) -> None:
         self._known.discard(key)
         self.now -= size
 
@@ -145,59 +135,22 @@ class LiveStorage(TorchDispatchMode):
         args: tuple[Any, ...] = (),
         kwargs: Mapping[str, Any] | None = None,
     ) -> Any:
-        """Run the operator and count what it returns."""
+        """Run an operator and count its results."""
         out = func(*args, **(kwargs or {}))
         for value in tree_leaves(out):
             if isinstance(value, Tensor):
-                self.follow(value)
+                self.add(value)
         if self.cap is not None and self.now > self.cap:
-            raise OverCapError(f"{self.now:,} bytes are more than the cap of {self.cap:,}")
+            raise MemoryCapError(f"{self.now:,} bytes are more than the cap of {self.cap:,}")
         return out
 
 
-# A training step of one model.
-
-
-@dataclass(frozen=True)
-class Cost:
-    """What one model needs for one graph, on average over some batches."""
-
-    parameters: int
-    batch_size: int
-    batches: int
-    nodes: float
-    """Of a graph."""
-    edges: float
-    """Of a graph, directed."""
-    forward_flops: float
-    """By formula; known also where the step does not fit."""
-    products: float
-    scan: float
-    elementwise: float
-    """The three kinds of it."""
-    counted_flops: float | None
-    """Of the same forward pass, counted while it ran; None where it did not fit."""
-    peak_bytes: int | None
-    """Most memory of a training step; None where it did not fit."""
-    memory_measure: str
-    """How that was measured."""
-    ms: float | None
-    """Of a training step, for one graph; None where it did not fit."""
-    original_flops: float
-    """By formula, as the code of the model's authors would do it."""
-
-    @property
-    def bytes_per_graph(self) -> float | None:
-        """Peak divided by the batch size, as the paper has it."""
-        return None if self.peak_bytes is None else self.peak_bytes / self.batch_size
-
-
-class Subject:
-    """A model with graphs that carry what it reads, ready to be trained on any of them.
+class Workload:
+    """A model in training and its graphs.
 
     Args:
-        experiment: Which model, and its loss.
-        store_of: Gives the graphs with the columns that a model asks for.
+        experiment: Model and loss.
+        store_of: Returns the graphs with the columns that the model reads.
         device: Where it runs.
     """
 
@@ -215,12 +168,12 @@ class Subject:
         self.store = store_of(self.model.precompute).to(device)
 
     def batch(self, first: int, size: int) -> Batch:
-        """Take `size` graphs from the `first` on, beginning again at the end."""
+        """Return `size` graphs from the `first` on, starting again after the last one."""
         ids = torch.arange(first, first + size) % len(self.store)
         return self.store.batch(ids, by_source=True)
 
     def train(self, batch: Data) -> None:
-        """Make one step: forward, backward, update."""
+        """Run forward pass, backward pass and update."""
         self.optimizer.zero_grad()
         prediction = self.model(batch, check=False)
         topology = topology_of(batch)
@@ -229,73 +182,103 @@ class Subject:
         self.optimizer.step()
 
     def resident(self, batch: Data) -> list[Tensor]:
-        """List the tensors that are there between two steps."""
+        """List the tensors that exist between two steps."""
         parameters = [*self.model.parameters(), *self.model.buffers()]
-        gradients = [each.grad for each in parameters if each.grad is not None]
-        states = chain.from_iterable(each.values() for each in self.optimizer.state.values())
-        columns: list[Any] = [*batch.to_dict().values(), *states]
-        return [*parameters, *gradients, *(each for each in columns if isinstance(each, Tensor))]
+        found: list[Any] = [*parameters, *(each.grad for each in parameters)]
+        found += batch.to_dict().values()
+        for state in self.optimizer.state.values():
+            found += state.values()
+        return [each for each in found if isinstance(each, Tensor)]
 
     def peak(self, batch: Data, cap: int | None) -> int:
-        """Most memory of a step, gradients and the optimiser's state included."""
-        # The first step makes the optimiser's state and compiles what has to be compiled.
+        """Peak memory of a step, with gradients and optimizer state."""
+        # the first step compiles kernels and makes the optimizer state
         peak_bytes(lambda: self.train(batch), self.device, self.resident(batch), cap)
         return peak_bytes(lambda: self.train(batch), self.device, self.resident(batch), cap)
 
     def seconds(self, batch: Data, repeats: int) -> float:
-        """Time of a step, the median of some; the steps before have warmed up."""
-        taken = []
+        """Median time of a step."""
+        times = []
         for _ in range(repeats):
-            self._wait()
+            self._synchronize()
             start = time.perf_counter()
             self.train(batch)
-            self._wait()
-            taken.append(time.perf_counter() - start)
-        return median(taken)
+            self._synchronize()
+            times.append(time.perf_counter() - start)
+        return median(times)
 
-    def forget(self) -> None:
-        """Give back all memory that is not needed between two steps."""
+    def release(self) -> None:
+        """Free all memory that is not needed between two steps."""
         self.optimizer.zero_grad()
-        release(self.device)
+        release_memory(self.device)
 
-    def _wait(self) -> None:
+    def _synchronize(self) -> None:
         if self.device.type == "cuda":
             torch.cuda.synchronize(self.device)
 
 
+@dataclass(frozen=True)
+class Cost:
+    """Cost of a model per graph, averaged over some batches.
+
+    What has to be run is None where it does not fit into memory.
+    """
+
+    parameters: int
+    batch_size: int
+    batches: int
+    nodes: float
+    edges: float
+    """Directed edges."""
+    forward_flops: float
+    """Operations of a forward pass by formula: the sum of the next three."""
+    products: float
+    scan: float
+    elementwise: float
+    counted_flops: float | None
+    """The same, counted while it ran."""
+    peak_bytes: int | None
+    """Peak memory of a training step, of the whole batch."""
+    memory_measure: str
+    ms: float | None
+    """Time of a training step."""
+    original_flops: float
+    """Operations by formula, of the code of the model's authors."""
+
+
 def measure_cost(
-    subject: Subject, batch_size: int, batches: int, cap: int | None = None, repeats: int = 3
+    workload: Workload, batch_size: int, batches: int, cap: int | None = None, repeats: int = 3
 ) -> Cost:
-    """Measure batches of the subject's graphs; running out of memory is an outcome as well.
+    """Measure the cost of some batches.
 
     Args:
-        subject: Model and graphs.
-        batch_size: Graphs of a batch.
+        workload: Model and graphs.
+        batch_size: Graphs per batch.
         batches: Number of batches.
-        cap: Bytes that a step may take on a CPU; on a GPU see `capped`.
-        repeats: Steps that are timed with each batch.
+        cap: Memory limit of a step on a CPU; on a GPU see `limited_memory`.
+        repeats: Timed steps per batch.
     """
-    made = [subject.batch(number * batch_size, batch_size) for number in range(batches)]
+    made = [workload.batch(number * batch_size, batch_size) for number in range(batches)]
     sizes, graphs = [BatchSize.of(batch) for batch in made], batch_size * batches
 
     def flops(form: Form) -> Flops:
-        return sum((forward_flops(subject.model, size, form) for size in sizes), start=Flops())
+        return sum((forward_flops(workload.model, size, form) for size in sizes), start=Flops())
 
     peak: int | None = None
     counted: float | None = None
     ms: float | None = None
     with suppress(*OUT_OF_MEMORY):
-        peaks = [subject.peak(batch, cap) for batch in made]
-        works = [count_flops(partial(subject.model, batch, check=False)) for batch in made]
-        seconds = [subject.seconds(batch, repeats) for batch in made]
+        peaks = [workload.peak(batch, cap) for batch in made]
+        passes = [count_flops(partial(workload.model, batch, check=False)) for batch in made]
+        seconds = [workload.seconds(batch, repeats) for batch in made]
         peak, ms = max(peaks), 1e3 * sum(seconds) / graphs
-        counted = sum(work.total for work in works) / graphs
+        counted = sum(one.total for one in passes) / graphs
     if peak is None:
-        # out here the exception is gone, and with it the tensors of the frames it came through
-        subject.forget()
+        # only here the exception is gone, with the tensors that its frames referred to
+        workload.release()
     here = flops("here")
     return Cost(
-        parameters=sum(parameter.numel() for parameter in subject.model.parameters()),
+        parameters=sum(parameter.numel() for parameter in workload.model.parameters()),
         batch_size=batch_size,
         batches=batches,
         nodes=sum(size.nodes for size in sizes) / graphs,
@@ -306,7 +289,7 @@ def measure_cost(
         elementwise=here.elementwise / graphs,
         counted_flops=counted,
         peak_bytes=peak,
-        memory_measure=MEASURES[subject.device.type],
+        memory_measure=MEMORY_MEASURES[workload.device.type],
         ms=ms,
         original_flops=flops("original").total / graphs,
     )
@@ -314,113 +297,99 @@ def measure_cost(
 
 @dataclass(frozen=True)
 class LargestBatch:
-    """The largest power of two whose batches fit."""
+    """The largest power of two that fits as a batch size."""
 
     batch_size: int
-    """0 where not even one graph does."""
+    """0 if not even one graph fits."""
     peak_bytes: int | None
-    """Memory at that size."""
     is_limit: bool
-    """Whether the search ended there without running out of memory."""
+    """Whether the search reached its limit without running out of memory."""
 
 
-def largest_batch(subject: Subject, limit: int, cap: int | None = None) -> LargestBatch:
-    """Double the batch until memory runs out or the limit is reached."""
+def largest_batch(workload: Workload, limit: int, cap: int | None = None) -> LargestBatch:
+    """Double the batch size until memory runs out or the limit is reached."""
     best, size = LargestBatch(0, None, False), 1
     with suppress(*OUT_OF_MEMORY):
         while size <= limit:
-            peak = subject.peak(subject.batch(0, size), cap)
+            peak = workload.peak(workload.batch(0, size), cap)
             best = LargestBatch(size, peak, is_limit=2 * size > limit)
             size *= 2
-    subject.forget()
+    workload.release()
     return best
 
 
-# Graphs of a data set, or of its kind.
-
-
-SPREADS = {
+GRAPH_SIZES = {
     "malnet-tiny": (0.9, 5_000),
     "peptides-func": (0.5, 444),
     "pascalvoc-sp": (0.03, 500),
     "pcqm-contact": (0.2, 53),
     "cluster": (0.2, 190),
 }
-"""How the sizes of the graphs that stand for a data set are spread about its mean: the deviation
-of their logarithm, and the largest."""
+"""Nodes of generated graphs: standard deviation of the logarithm, and maximum."""
 ALWAYS_GENERATED = {"pcqm-contact"}
-"""Its labelled pairs are drawn again for every epoch; here the size of the graphs is what
-counts."""
-
-
-@dataclass(frozen=True)
-class StudyGraphs:
-    """Graphs, and where they come from in words."""
-
-    graphs: list[Data]
-    source: str
+"""Its negative pairs are sampled anew in every epoch; here only the size of the graphs matters."""
 
 
 @cache
 def study_graphs(
     name: str, count: int, data_dir: Path | None = None, scale: float = 1.0
-) -> StudyGraphs:
-    """Choose training graphs of a benchmark at random, or make up graphs of its kind and size.
+) -> tuple[list[Data], str]:
+    """Sample training graphs of a data set, or generate graphs of its size; also their source.
 
     Args:
-        name: The benchmark, one of `SPREADS`.
+        name: The data set, one of `GRAPH_SIZES`.
         count: Number of graphs.
-        data_dir: Where sets are kept; None for the default place.
-        scale: Size of the graphs over the benchmark's own; any but 1 is always made up.
+        data_dir: Directory of data sets; None for the default one.
+        scale: Size of the graphs relative to the data set's; any but 1 is generated.
     """
     if scale == 1 and name not in ALWAYS_GENERATED:
         if place_of(name, data_dir, 0).exists():
-            return _chosen(open_benchmark(name, data_dir, 0), count)
-        draw = SOURCES[name].generate
-        if draw is not None:
-            return _chosen(GraphStore(draw((count, 1, 1), 0)), count)
-    graphs = sized_graphs(CATALOG[name], draw_sizes(name, count, scale), 0)
-    shrunk = "" if scale == 1 else f", {scale:g} times as large"
-    return StudyGraphs(graphs, f"generated like {CATALOG[name].title}{shrunk}")
+            return _sampled(open_benchmark(name, data_dir, 0), count)
+        generate = SOURCES[name].generate
+        if generate is not None:
+            return _sampled(GraphStore(generate((count, 1, 1), 0)), count)
+    graphs = sized_graphs(CATALOG[name], generate_sizes(name, count, scale), 0)
+    scaled = "" if scale == 1 else f", {scale:g} times as large"
+    return graphs, f"generated like {CATALOG[name].title}{scaled}"
 
 
-def draw_sizes(name: str, count: int, scale: float = 1.0) -> list[int]:
-    """Draw numbers of nodes whose mean and spread are about those of a benchmark."""
-    (deviation, largest), generator = SPREADS[name], torch.Generator().manual_seed(0)
+def generate_sizes(name: str, count: int, scale: float = 1.0) -> list[int]:
+    """Generate log-normal numbers of nodes with about the mean and spread of a data set."""
+    (deviation, largest), generator = GRAPH_SIZES[name], torch.Generator().manual_seed(0)
     mean = math.log(scale * CATALOG[name].mean_nodes) - deviation**2 / 2
-    drawn = torch.randn(count, generator=generator) * deviation + mean
-    return drawn.exp().round().clamp(2, max(2, int(scale * largest))).long().tolist()
+    sizes = (torch.randn(count, generator=generator) * deviation + mean).exp().round()
+    return sizes.clamp(2, max(2, int(scale * largest))).long().tolist()
 
 
-def _chosen(store: GraphStore, count: int) -> StudyGraphs:
+def _sampled(store: GraphStore, count: int) -> tuple[list[Data], str]:
     training = store.split_ids("train")
     order = torch.randperm(len(training), generator=torch.Generator().manual_seed(0))
-    # a small set is gone through again
+    # a small set is repeated
     ids = training[order[torch.arange(count) % len(training)]]
     graphs = [store[int(each)] for each in ids]
     for graph in graphs:
-        # graphs without features have their local degree profile, that of the whole graph
+        # degree profiles stand for missing features, here before nodes are left out
         if graph.x is None:
             graph.x = degree_profiles(columns_of([graph]))
-    return StudyGraphs(graphs, store.source)
+    return graphs, store.source
 
 
 @cache
 def study_store(
     name: str, count: int, data_dir: Path | None, scale: float, fraction: float, asked: Precompute
 ) -> GraphStore:
-    """The same graphs with a share of their nodes, and the columns that a model asks for."""
+    """Return the graphs of `study_graphs` with a share of their nodes and precomputed columns."""
     generator = torch.Generator().manual_seed(0)
-    graphs = study_graphs(name, count, data_dir, scale).graphs
-    kept = [subsample(graph, fraction, generator) for graph in graphs]
+    graphs, _ = study_graphs(name, count, data_dir, scale)
+    kept = [sample_nodes(graph, fraction, generator) for graph in graphs]
     return GraphStore(add_precomputed(columns_of(kept), replace(asked, seed=0)))
 
 
-def subsample(graph: Data, fraction: float, generator: torch.Generator) -> Data:
-    """Keep a share of the nodes, chosen at random, in their order, and the edges among them.
+def sample_nodes(graph: Data, fraction: float, generator: torch.Generator) -> Data:
+    """Keep a random share of the nodes, in their order, and the edges among them.
 
-    Features stay what they were in the whole graph, and a graph that would be left with less than
-    two nodes stays whole, both as in the paper's study.
+    As in the paper's study, features stay those of the whole graph, and a graph that would keep
+    fewer than two nodes stays whole.
     """
     nodes = int(graph.num_nodes or 0)
     kept = int(nodes * fraction)

@@ -1,4 +1,4 @@
-"""`graphmamba study weights`: the best run of each model as a file of weights with its card."""
+"""`graphmamba study weights`: the weights of the best run of each model, with a model card."""
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
@@ -11,29 +11,35 @@ from graphmamba.commands.printing import say
 from graphmamba.data.catalog import CATALOG
 from graphmamba.errors import UserError
 from graphmamba.studies.report import markdown_table
-from graphmamba.studies.results import DATA_NOTES, StoredRun, collect, spread_of
+from graphmamba.studies.results import DATA_NOTES, StoredRun, collect, mean_and_deviation
 from graphmamba.training.checkpoint import load_weights, read_tensors, write_tensors
-from graphmamba.training.experiment import changed_entries, config_names, load_experiment
+from graphmamba.training.experiment import (
+    OptimConfig,
+    TrainConfig,
+    changed_entries,
+    config_names,
+    load_experiment,
+)
 from graphmamba.training.metrics import LOWER_IS_BETTER
 from graphmamba.training.progress import bytes_of, metric_title, time_of
 from graphmamba.training.run_dir import RunDir, Scores, json_numbers, read_scores
 
 CARD, BEST = "README.md", "best.safetensors"
-MAIN = "graph-mamba"
-"""The model that a data set's name alone stands for."""
-ONLY_FOR = {
-    "warmup": "cosine",
-    "patience": "plateau",
-    "factor": "plateau",
-    "min_lr": "plateau",
+ALWAYS_LISTED = {
+    "batch_size",
+    "epochs",
+    "lr",
+    "weight_decay",
+    "optimizer",
+    "max_grad_norm",
+    "schedule",
 }
-"""Keys of `optim` that mean something for one schedule alone."""
-OFF = {"ema_decay": 0.0, "recalibrate_batch_norm": 0}
-"""Keys of `train` that change nothing at these values."""
+"""Training settings on the card; others only where they differ from their defaults."""
+OF_SCHEDULE = {"cosine": {"warmup"}, "plateau": {"patience", "factor", "min_lr"}, "constant": set()}
 
 
 class Rescored(NamedTuple):
-    """What one file of weights scored once more, by `benchmarks/scores.py`."""
+    """Scores of weights by later code, from `benchmarks/scores.py`."""
 
     commit: str
     device: str
@@ -42,7 +48,7 @@ class Rescored(NamedTuple):
 
 
 def read_rescored(path: Path) -> dict[str, Rescored]:
-    """Read a record, by the names of the weights, `BENCHMARK/MODEL`."""
+    """Read a record of `benchmarks/scores.py`, by `DATASET/MODEL`."""
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
         where, splits = content["environment"], dict[str, dict[str, Scores]]()
@@ -68,49 +74,48 @@ def weights(folder: Path, out: Path = Path("weights"), scored: Path | None = Non
             of the runs.
     """
     found: dict[str, list[StoredRun]] = {}
-    for line in collect(folder).lines:
-        found.setdefault(line.name, []).extend(line.runs)
-    again = read_rescored(scored) if scored else {}
+    for row in collect(folder).rows:
+        found.setdefault(row.name, []).extend(row.runs)
+    rescored = read_rescored(scored) if scored else {}
     for name, runs in found.items():
-        best = export(name, runs, out, again.get(name))
-        told = f"seed {best.found.seed}, validation {best.found.validation:.4f}"
-        say(f"{out / name}: {told}, test {best.found.test:.4f}")
+        best = export(name, runs, out, rescored.get(name)).found
+        about = f"seed {best.seed}, validation {best.validation:.4f}, test {best.test:.4f}"
+        say(f"{out / name}: {about}")
     write_text(out / CARD, index(out))
 
 
 def export(
-    name: str, runs: Iterable[StoredRun], out: Path, again: Rescored | None = None
+    name: str, runs: Iterable[StoredRun], out: Path, rescored: Rescored | None = None
 ) -> StoredRun:
-    """Write weights and card of the best sound run by validation, and return it.
+    """Write weights and card of the best run by validation, and return the run.
 
     Args:
-        name: `BENCHMARK/MODEL`.
-        runs: Of all its seeds.
-        out: Gets the folder `BENCHMARK/MODEL`.
-        again: What the weights scored later.
+        name: `DATASET/MODEL`.
+        runs: All seeds.
+        out: Gets the folder `DATASET/MODEL`.
+        rescored: Scores of the weights by later code.
     """
     ranked = sorted(runs, key=lambda run: run.found.rank)
     best = ranked[0]
     source = RunDir(best.found.run_dir).best
-    tensors, about = read_tensors(source)
+    tensors, header = read_tensors(source)
     held = load_weights(source)
     own = held.experiment, held.metadata.get("seed"), held.metadata.get("epoch")
     if own != (best.experiment, best.found.seed, best.found.best_epoch):
         raise UserError(f"'{source}' must be of the experiment, seed and epoch in results.json")
-    place = RunDir(out / name)
-    # weights of an older run may not say how it computed
-    known = {"options": best.options.content(), "environment": dict(best.found.environment)}
-    later: dict[str, object] = {}
-    if again:
-        scores = {split: json_numbers(values) for split, values in again.scores.items()}
-        later = {"scored_again": again._asdict() | {"scores": scores}}
-    write_tensors(place.best, tensors, about | known | later)
-    write_text(place.path / CARD, card(name, ranked, again))
+    # the weights of older runs lack options and environment
+    header |= {"options": best.options.content(), "environment": dict(best.found.environment)}
+    if rescored:
+        scores = {split: json_numbers(values) for split, values in rescored.scores.items()}
+        header["scored_again"] = rescored._asdict() | {"scores": scores}
+    target = RunDir(out / name)
+    write_tensors(target.best, tensors, header)
+    write_text(target.path / CARD, card(name, ranked, rescored))
     return best
 
 
 def index(out: Path) -> str:
-    """List all weights in a folder with their scores, as the headers of the files report them."""
+    """List all weights in a folder with the scores in their headers."""
     rows = []
     for path in (path for name in CATALOG for path in sorted(out.glob(f"{name}/*/{BEST}"))):
         name, held = "/".join(path.parts[-3:-1]), load_weights(path)
@@ -134,32 +139,31 @@ def index(out: Path) -> str:
     )
 
 
-def card(name: str, runs: Sequence[StoredRun], again: Rescored | None = None) -> str:
-    """Write the card of the first of all runs of a model, as Markdown."""
-    benchmark, _, model = name.partition("/")
-    note, data = DATA_NOTES[benchmark], CATALOG[benchmark]
-    parts = f"{data.train:,} / {data.validation:,} / {data.test:,}"
+def card(name: str, runs: Sequence[StoredRun], rescored: Rescored | None = None) -> str:
+    """Write the card of the first run; `runs` are all seeds of the model, the best first."""
+    dataset, _, model = name.partition("/")
+    note, data = DATA_NOTES[dataset], CATALOG[dataset]
+    sizes = f"{data.train:,} / {data.validation:,} / {data.test:,}"
     sections = {
         "How it was chosen": _choice(runs),
-        "Use": _use(benchmark if model == MAIN else name, again is not None),
+        "Use": _use(dataset if model == "graph-mamba" else name, rescored is not None),
         "Data": [
-            f"{data.title}, published with {parts} graphs: {note.about}.",
+            f"{data.title}, published with {sizes} graphs: {note.about}.",
             "",
             f"Licence of the data: {note.licence}.",
             "The weights come under the licence of this repository, within the terms of the data.",
         ],
         "Training": _training(name, runs[0]),
     }
-    text = [f"# {model} on {data.title}", "", *_scores(runs[0], again)]
+    text = [f"# {model} on {data.title}", "", *_scores(runs[0], rescored)]
     for heading, body in sections.items():
         text += ["", f"## {heading}", "", *body]
     return "\n".join([*text, ""])
 
 
-def _scores(run: StoredRun, again: Rescored | None) -> list[str]:
-    """All scores of the weights, with all their digits, and who found them."""
+def _scores(run: StoredRun, rescored: Rescored | None) -> list[str]:
     found = run.found
-    reported = {**found.scores, **(again.scores if again else {})}
+    reported = {**found.scores, **(rescored.scores if rescored else {})}
     names = [name for name in reported["test"] if name != "loss"]
     titles = [f"{metric_title(name)} {'↓' if name in LOWER_IS_BETTER else '↑'}" for name in names]
     rows = [
@@ -171,15 +175,15 @@ def _scores(run: StoredRun, again: Rescored | None) -> list[str]:
         "",
         f"{found.parameters:,} parameters, 32 bits each.",
     ]
-    if again is None:
+    if rescored is None:
         return text
-    had = ", ".join(f"{split} {found.scores[split][found.metric]!r}" for split in again.scores)
-    is_same = all(scores == found.scores[split] for split, scores in again.scores.items())
+    had = ", ".join(f"{split} {found.scores[split][found.metric]!r}" for split in rescored.scores)
+    is_same = all(scores == found.scores[split] for split, scores in rescored.scores.items())
     had = "the same digit for digit" if is_same else f"{had}: later kernels round differently"
     return [
         *text,
         "",
-        f"Scored by commit {again.commit} on {again.device}, as `evaluate` does there.",
+        f"Scored by commit {rescored.commit} on {rescored.device}, as `evaluate` does there.",
         f"Its run, by commit {found.environment.get('commit') or 'unknown'}, had {had}.",
     ]
 
@@ -208,16 +212,17 @@ def _choice(runs: Sequence[StoredRun]) -> list[str]:
     text += ["", *markdown_table(columns, rows)]
     tests = [run.found.test for run in runs if run.found.is_done]
     if len(tests) > 1:
+        score = mean_and_deviation(tests)
         text += [
             "",
-            f"Over {len(tests)} finished seeds: test {metric} {spread_of(tests)}. That, and not "
+            f"Over {len(tests)} finished seeds: test {metric} {score}. That, and not "
             "the score of one seed, is what to compare models by.",
         ]
     return text
 
 
-def _use(name: str, is_scored_again: bool) -> list[str]:
-    where = "above" if is_scored_again else "below"
+def _use(name: str, is_rescored: bool) -> list[str]:
+    where = "above" if is_rescored else "below"
     return [
         *("```bash", f"graphmamba evaluate --pretrained {name}", "```", ""),
         *("```python", "import graphmamba", ""),
@@ -232,29 +237,29 @@ def _use(name: str, is_scored_again: bool) -> list[str]:
 
 
 def _training(name: str, run: StoredRun) -> list[str]:
-    is_shipped = name in config_names()
-    changes = changed_entries(load_experiment(name), run.experiment) if is_shipped else []
-    config = f"preset `{name}`" if is_shipped else "a configuration of its own"
-    changed = f", but for {'; '.join(changes)}" if changes else ""
-    found, where = run.found, run.found.environment
-    schedule = run.experiment.optim.schedule
+    found, where, optim = run.found, run.found.environment, run.experiment.optim
+    config = "a configuration of its own"
+    if name in config_names():
+        changes = changed_entries(load_experiment(name), run.experiment)
+        config = f"preset `{name}`" + (f", but for {'; '.join(changes)}" if changes else "")
+    listed = ALWAYS_LISTED | OF_SCHEDULE[optim.schedule]
+    defaults = asdict(TrainConfig()) | asdict(OptimConfig())
     recipe = ", ".join(
         f"{key} {value}"
-        for key, value in {**asdict(run.experiment.train), **asdict(run.experiment.optim)}.items()
-        if value not in (None, OFF.get(key)) and ONLY_FOR.get(key, schedule) == schedule
+        for key, value in (asdict(run.experiment.train) | asdict(optim)).items()
+        if key in listed or value != defaults[key]
     )
     ended = "" if found.is_done else f", stopped by {found.stop_reason} before the last epoch"
-    # only a CPU is described by its threads
-    is_rounded = run.options.tf32 and where.get("threads") is None
-    rounded = ", matrix products in TF32" if is_rounded else ""
+    # the environment lists threads on a CPU only
+    is_tf32 = run.options.tf32 and where.get("threads") is None
     known = ("graphmamba", "torch", "triton", "numba", "cuda", "python")
     versions = ", ".join(f"{key} {where[key]}" for key in known if where.get(key))
-    used = f"{time_of(found.seconds)}, {bytes_of(found.peak_memory)} at most"
     return [
-        f"- Configuration: {config}{changed}; all of it is in the header of the file.",
+        f"- Configuration: {config}; all of it is in the header of the file.",
         f"- Training: {recipe}.",
         f"- Epochs: {run.epochs}{ended}.",
-        f"- Precision: {run.options.precision}{rounded}.",
-        f"- Machine: {where.get('device', 'unknown')}; {used}.",
+        f"- Precision: {run.options.precision}{', matrix products in TF32' if is_tf32 else ''}.",
+        f"- Machine: {where.get('device', 'unknown')}; {time_of(found.seconds)}, "
+        f"{bytes_of(found.peak_memory)} at most.",
         f"- Versions: {versions}; commit {where.get('commit') or 'unknown'}.",
     ]

@@ -1,11 +1,10 @@
-"""Files of a run that are links, and folders that hold parts of a run."""
+"""Run directories with hard links, or with only some files of a run."""
 
 import os
 from pathlib import Path
 
 import pytest
 
-from graphmamba.atomic import write_text
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit, fit_seeds
@@ -20,15 +19,7 @@ def without_curves(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("graphmamba.training.fit.can_draw", lambda: False)
 
 
-def test_another_name_of_a_file_keeps_what_it_had(tmp_path: Path) -> None:
-    (tmp_path / "kept").write_text("old")
-    os.link(tmp_path / "kept", tmp_path / "file")
-    write_text(tmp_path / "file", "new")
-    assert (tmp_path / "kept").read_text() == "old"
-    assert (tmp_path / "file").read_text() == "new"
-
-
-def test_a_run_that_goes_on_leaves_its_copy_of_links_alone(tmp_path: Path) -> None:
+def test_a_resumed_run_leaves_hard_links_to_its_files_alone(tmp_path: Path) -> None:
     run, copy, store = tmp_path / "run", tmp_path / "copy", tiny_store(EXPERIMENT)
     two = tiny_experiment(**{"train.epochs": 2})
     fit(two, store, RunOptions(max_time=0.0), run)
@@ -44,7 +35,7 @@ def test_a_run_that_goes_on_leaves_its_copy_of_links_alone(tmp_path: Path) -> No
 
 
 @pytest.mark.parametrize("name", ["best.safetensors", "results.json", "metrics.csv", "last"])
-def test_a_folder_with_parts_of_a_run_is_not_written_over(name: str, tmp_path: Path) -> None:
+def test_a_directory_with_some_files_of_a_run_is_not_overwritten(name: str, tmp_path: Path) -> None:
     store, run = tiny_store(EXPERIMENT), tmp_path / "runs" / "seed-0"
     fit_seeds(EXPERIMENT, store, run_dir=run.parent, seeds=[0])
     for path in [run / "config.yaml", *run.glob("*")]:
@@ -55,7 +46,7 @@ def test_a_folder_with_parts_of_a_run_is_not_written_over(name: str, tmp_path: P
     }
     with pytest.raises(UserError, match="run_dir must hold no run yet"):
         fit(EXPERIMENT, store, run_dir=run)
-    # a series that goes on must not take it for a seed that has not been begun
+    # a resumed series must not take it for a seed that has not been started
     with pytest.raises(UserError):
         fit_seeds(EXPERIMENT, store, run_dir=run.parent, resume=True, seeds=[0])
     assert {path: path.read_bytes() for path in run.rglob("*") if path.is_file()} == before
