@@ -220,7 +220,7 @@ def test_options_survive_json(options: RunOptions) -> None:
     ("kind", "options", "message"),
     [
         (RunOptions, {"device": "tpu"}, "device must be one of 'auto', 'cpu', 'cuda', got 'tpu'"),
-        (RunOptions, {"loggers": ("csv",)}, "loggers must be one of .*, got 'csv'"),
+        (RunOptions, {"loggers": ("csv",)}, r"loggers must be tuple\[.*, got \('csv',\)"),
         (RunOptions, {"devices": 0}, "devices must be at least 1, got 0"),
         (RunOptions, {"seed": 1 << 63}, r"seed must be at least 0 and less than 2\*\*63, got"),
         (RunOptions, {"seed": np.int64(1)}, r"seed must be int, got np.int64\(1\)"),

@@ -15,8 +15,10 @@ import torch
 from graphmamba.data.neighbor_sampling import NeighbourStore
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe
+from graphmamba.errors import UserError
 from graphmamba.training.batch_norm import BatchNormRecalibration
 from graphmamba.training.checkpoint import Best, RunState, save_weights
+from graphmamba.training.compile import compile_now
 from graphmamba.training.evaluate import Scorer, labels_per_graph
 from graphmamba.training.metrics import LOWER_IS_BETTER
 from graphmamba.training.progress import EpochRecord, Reporter, StepRecord
@@ -81,7 +83,24 @@ class Loop:
         state.team.rank_zero_first(lambda: write_config(config, state.experiment, state.options))
         self._save()
 
-    def compile_kernels(self) -> None:
+    def compile(self) -> None:
+        """Compile kernels, and the model if that was decided; continue without if it fails."""
+        state = self.state
+        if self.is_captured:
+            self._compile_kernels()
+        if state.options.compile == "off":
+            return
+        models = [state.model] if state.average is None else [state.model, state.average.model]
+        why_not = compile_now(models, self.step.warm_up)
+        if why_not is not None and state.options.cuda_graph == "on":
+            raise UserError(
+                f"cuda_graph must be 'auto' or 'off', since torch.compile failed: {why_not}"
+            )
+        if why_not is not None:
+            told = f"torch.compile failed, and the run goes on without: {why_not}"
+            warnings.warn(told, stacklevel=2)
+
+    def _compile_kernels(self) -> None:
         """Compile all Triton kernels of captured steps and evaluations in parallel.
 
         Otherwise they would be compiled one after another, each at its first launch.
@@ -195,7 +214,10 @@ class Loop:
             self._statistics.take()
         # last, since each process has dropped other entries while it took them
         state.team.share_buffers(state.scored)
-        validation, test = self._scores("validation"), self._scores("test")
+        validation, test = (
+            self._scorer.score(split, partial(self._tell, split) if state.team.is_first else None)
+            for split in ("validation", "test")
+        )
         if state.team.is_first:
             # other metrics may be NaN on a small split
             chosen = {name: validation[name] for name in ("loss", state.model.task.metric)}
@@ -226,12 +248,9 @@ class Loop:
                 reporter.on_epoch(record)
         return self._interruption() if progress.epoch < record.epochs else None
 
-    def _scores(self, split: str) -> dict[str, float]:
-        def tell(done: int, batches: int) -> None:
-            for reporter in self.reporters:
-                reporter.on_evaluate(split, done, batches)
-
-        return self._scorer.score(split, tell if self.state.team.is_first else None)
+    def _tell(self, split: str, done: int, batches: int) -> None:
+        for reporter in self.reporters:
+            reporter.on_evaluate(split, done, batches)
 
     def _choose(self, train_loss: float, validation: Scores, test: Scores) -> bool:
         """Keep the weights if this epoch has the best validation score so far."""
