@@ -328,7 +328,7 @@ def test_resuming_on_other_data_is_rejected(whole: Path) -> None:
 @pytest.mark.parametrize(
     "damage",
     [
-        lambda content: b"nothing",
+        lambda _content: b"nothing",
         lambda content: content.replace(rb"\"taken\": 12", rb"\"taken\": 11"),
         lambda content: content[:-1] + bytes([content[-1] ^ 1]),
     ],

@@ -1,7 +1,6 @@
 """Checkpoints: files of weights, and the full state from which a run resumes."""
 
 import json
-import math
 import random
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -243,28 +242,10 @@ class Progress:
     """Wall time of the run up to the last checkpoint."""
     best: Best | None = None
 
-    def count(self, loss: Tensor, labels: int) -> None:
-        """Record a step; reads nothing from the device."""
-        self.loss_sum += loss.double() * labels
-        self.labels += labels
-        self.step += 1
-        self.taken += 1
-
-    def next_epoch(self) -> None:
-        """Start the next epoch."""
-        self.epoch, self.step, self.labels, self.train_seconds = self.epoch + 1, 0, 0, 0.0
-        self.loss_sum = torch.zeros_like(self.loss_sum)
-
     @property
     def best_epoch(self) -> int:
         """The best epoch, -1 if there is none."""
         return -1 if self.best is None else self.best.epoch
-
-    def is_better(self, value: float, is_lower_better: bool) -> bool:
-        """Whether a validation score beats all before; NaN beats nothing."""
-        if self.best is None:
-            return not math.isnan(value)
-        return value < self.best.value if is_lower_better else value > self.best.value
 
 
 @dataclass
@@ -328,10 +309,6 @@ class RunState:
 
     def load(self, path: Path) -> None:
         """Restore the state; rejected if the run was started with other settings."""
-        with readable(path):
-            self._load(path)
-
-    def _load(self, path: Path) -> None:
         tensors, about = read_tensors(path, STATE)
         self._reject_changes(path, about)
         use = "put them back, or start another run"

@@ -174,7 +174,12 @@ class Loop:
             if (due := schedule.rate(progress.epoch, progress.step, steps)) != rate:
                 set_rate(optimizer, rate := due)
             loss = self.step.step(ids)
-            progress.count(loss, int(self._labels[ids].sum()))
+            labels = int(self._labels[ids].sum())
+            # reads nothing from the device
+            progress.loss_sum += loss.double() * labels
+            progress.labels += labels
+            progress.step += 1
+            progress.taken += 1
             progress.train_seconds = before + time.monotonic() - begin
             self.watch.saw(progress.taken, ids, loss)
             if self.state.team.is_first:
@@ -238,7 +243,9 @@ class Loop:
             graphs_per_second=len(state.sampler.ids) / max(progress.train_seconds, 1e-9),
             memory=peak_memory(state.team.device),
         )
-        progress.next_epoch()
+        progress.epoch, progress.step = progress.epoch + 1, 0
+        progress.labels, progress.train_seconds = 0, 0.0
+        progress.loss_sum = torch.zeros_like(progress.loss_sum)
         state.team.rank_zero_first(lambda: append_row(self.run_dir.metrics, record.row()))
         # a chosen epoch is worth a state: on a GPU it would not come again to the last bit
         if is_best:
@@ -257,7 +264,9 @@ class Loop:
         state, progress = self.state, self.state.progress
         metric = state.model.task.metric
         value = validation[metric]
-        if not progress.is_better(value, metric in LOWER_IS_BETTER):
+        sign = -1 if metric in LOWER_IS_BETTER else 1
+        # NaN beats nothing
+        if math.isnan(value) or (progress.best and sign * value <= sign * progress.best.value):
             return False
         scores = {"train": {"loss": train_loss}, "validation": validation, "test": test}
         weights = {
