@@ -21,7 +21,6 @@ from graphmamba.training.predict import (
     Predictions,
     Predictor,
     load,
-    load_pretrained,
     with_read_columns,
     write_predictions,
 )
@@ -293,11 +292,3 @@ def test_a_file_that_fails_half_way_leaves_the_old_one(tmp_path: Path) -> None:
         write_predictions(file, fail())
     assert file.read_text() == "old"
     assert [*tmp_path.iterdir()] == [file]
-
-
-def test_a_misspelt_benchmark_stands_for_graph_mamba_on_it(tmp_path: Path) -> None:
-    for name in ("pattern/exphormer", "pattern/graph-mamba"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / f"{name}.safetensors").touch()
-    with pytest.raises(UserError, match=r"did you mean 'pattern/graph-mamba'"):
-        load_pretrained("patern", tmp_path)
