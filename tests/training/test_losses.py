@@ -33,29 +33,23 @@ def test_targets_of_another_shape_are_rejected(loss: object) -> None:
         loss(torch.zeros(4, 1), torch.zeros(4))
 
 
-def test_weighted_binary_cross_entropy_by_hand() -> None:
-    """The same weights, but divided by the four rows."""
-    logits = torch.tensor([[2.0], [0.0], [-1.0], [1.0]])
-    label = torch.tensor([0, 0, 0, 1])
-    entropies = [softplus(2.0), softplus(0.0), softplus(-1.0), softplus(-1.0)]
-    expected = (0.25 * sum(entropies[:3]) + 0.75 * entropies[3]) / 4
-    assert losses.weighted_binary_cross_entropy(logits, label).item() == pytest.approx(expected)
-
-
-def test_weighted_cross_entropy_is_that_of_torch_with_weights() -> None:
+def test_weighted_losses_balance_the_classes_of_a_batch() -> None:
     logits, label = torch.randn(50, 5), torch.randint(4, (50,))
     counts = label.bincount(minlength=5).float()
     weight = torch.where(counts > 0, (50 - counts) / 50, 0)
     theirs = functional.cross_entropy(logits, label, weight=weight)
     assert torch.allclose(losses.weighted_cross_entropy(logits, label), theirs)
-
-
-def test_a_batch_of_one_class_has_a_finite_loss() -> None:
-    logits = torch.randn(3, 2, requires_grad=True)
-    loss = losses.weighted_cross_entropy(logits, torch.zeros(3, dtype=torch.long))
+    # for one logit the sum is divided by the number of rows
+    logits, label = torch.tensor([[2.0], [0.0], [-1.0], [1.0]]), torch.tensor([0, 0, 0, 1])
+    entropies = [softplus(2.0), softplus(0.0), softplus(-1.0), softplus(-1.0)]
+    expected = (0.25 * sum(entropies[:3]) + 0.75 * entropies[3]) / 4
+    assert losses.weighted_binary_cross_entropy(logits, label).item() == pytest.approx(expected)
+    # a batch of one class has nothing to balance
+    alone = torch.randn(3, 2, requires_grad=True)
+    loss = losses.weighted_cross_entropy(alone, torch.zeros(3, dtype=torch.long))
     loss.backward()
     assert loss.item() == 0.0
-    assert torch.isfinite(logits.grad).all()
+    assert torch.isfinite(alone.grad).all()
 
 
 @pytest.mark.parametrize(

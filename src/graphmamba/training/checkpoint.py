@@ -315,10 +315,10 @@ class RunState:
         check_same_graphs(self.experiment, about.get("graphs"), self.graphs, use)
         self.sampler.load_state_dict(about["sampler"])
         self.schedule.load_state_dict(about["schedule"])
-        load_state(self.model, _under("model", tensors), path)
+        load_state(self.model, under("model", tensors), path)
         if self.average:
-            self.average.load_state_dict(_under("average", tensors))
-        load_optimizer(self.optimizer, _under("optimizer", tensors))
+            self.average.load_state_dict(under("average", tensors))
+        load_optimizer(self.optimizer, under("optimizer", tensors))
 
         progress, content = self.progress, about["progress"]
         for name in COUNTED:
@@ -326,11 +326,11 @@ class RunState:
         loss_sum, labels = tensors["sums"][self.team.rank]
         progress.loss_sum, progress.labels = loss_sum.to(progress.loss_sum.device), int(labels)
         if best := content["best"]:
-            scores, weights = read_scores(best["scores"]), _under("best", tensors)
+            scores, weights = read_scores(best["scores"]), under("best", tensors)
             progress.best = Best(best["epoch"], best["value"], scores, weights)
 
         # a row of a table may lie where no generator can read it
-        rows = _under("generator", tensors).items()
+        rows = under("generator", tensors).items()
         own = {name: each[self.team.rank].clone() for name, each in rows}
         if self.team.device.type == "cpu":
             # that of a GPU, which need not be here, has no say in this run
@@ -385,7 +385,8 @@ def prefixed(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {f"{prefix}.{name}": tensor for name, tensor in tensors.items()}
 
 
-def _under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def under(prefix: str, tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Take the tensors of a part, by their names without its own."""
     start = f"{prefix}."
     return {
         name.removeprefix(start): tensor
