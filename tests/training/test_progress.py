@@ -177,7 +177,7 @@ def test_tensorboard_gets_every_number(tmp_path: Path) -> None:
 
 
 def test_wandb_gets_every_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    fake = MagicMock()
+    fake = MagicMock(__spec__=True)
     run, summary = fake.init.return_value, dict[str, float]()
     run.summary = summary
     monkeypatch.setitem(sys.modules, "wandb", fake)
@@ -189,13 +189,10 @@ def test_wandb_gets_every_number(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     run.finish.assert_called_once_with()
 
 
-@pytest.mark.parametrize(
-    ("name", "module", "extra"),
-    [("tensorboard", "torch.utils.tensorboard", "logging"), ("wandb", "wandb", "wandb")],
-)
+@pytest.mark.parametrize(("name", "extra"), [("tensorboard", "logging"), ("wandb", "wandb")])
 def test_a_missing_library_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, module: str, extra: str
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, extra: str
 ) -> None:
-    monkeypatch.setitem(sys.modules, module, None)
+    monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(UserError, match=rf"{name} is not installed.*graphmamba\[{extra}\]"):
         fit(EXPERIMENT, options=RunOptions(loggers=(name,)), run_dir=tmp_path / "run")

@@ -6,7 +6,7 @@ first line names the row of the paper's table.
 
 import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -474,15 +474,12 @@ def _path_of(name: str | Path) -> Path:
     if full not in known:
         if Path(name).is_file():
             raise UserError(f"no experiment '{name}': files are .yaml, custom graphs .npz or .csv")
-        told = suggest(name, [*CATALOG, *known], _listed(name.partition("/")[0], known))
+        benchmark = name.partition("/")[0]
+        models = [each for each in known if each.startswith(f"{benchmark}/")]
+        listed = f"there is: {', '.join(models or CATALOG)}"
+        told = suggest(name, [*CATALOG, *known], listed)
         raise UserError(f"no experiment '{name}', and no such folder or file; {told}")
     return PRESETS / f"{full}.yaml"
-
-
-def _listed(benchmark: str, known: Iterable[str]) -> str:
-    """List the models of a benchmark, or the benchmarks if there is none of this name."""
-    models = [name for name in known if name.startswith(f"{benchmark}/")]
-    return f"there is: {', '.join(models or CATALOG)}"
 
 
 def _put(content: dict[str, object], key: str, value: object) -> None:
