@@ -191,6 +191,6 @@ def test_all_kernels_are_compiled_before_the_first_step_and_change_nothing(
     # kernels that are there already must not run before the first step
     fit(experiment, store, options, tmp_path / "again", compiling)
     assert_same_run(tmp_path / "run", tmp_path / "again")
-    monkeypatch.setattr(Loop, "_compile_kernels", lambda _: None)
+    monkeypatch.setattr(Loop, "compile_kernels", lambda _: None)
     fit(experiment, store, options, tmp_path / "other")
     assert_same_run(tmp_path / "run", tmp_path / "other")

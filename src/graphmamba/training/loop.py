@@ -87,7 +87,7 @@ class Loop:
         """Compile kernels, and the model if that was decided; continue without if it fails."""
         state = self.state
         if self.is_captured:
-            self._compile_kernels()
+            self.compile_kernels()
         if state.options.compile == "off":
             return
         models = [state.model] if state.average is None else [state.model, state.average.model]
@@ -100,7 +100,7 @@ class Loop:
             told = f"torch.compile failed, and the run goes on without: {why_not}"
             warnings.warn(told, stacklevel=2)
 
-    def _compile_kernels(self) -> None:
+    def compile_kernels(self) -> None:
         """Compile all Triton kernels of captured steps and evaluations in parallel.
 
         Otherwise they would be compiled one after another, each at its first launch.
