@@ -27,14 +27,20 @@ from tests.helpers.typecheck import typecheck_off
         (lambda: ModelConfig(layers=2.0), "model.layers must be int, got 2.0"),
         (lambda: OrderPolicy(bins=None), "bins must be int, got None"),
         (lambda: MambaConfig(rank=1.5), "rank must be int or None, got 1.5"),
-        (lambda: DataOptions(split_ratios=(0.5, 0.5)), "split_ratios must be tuple of 3 numbers"),
+        (
+            lambda: DataOptions(split_ratios=(0.5, 0.5)),
+            r"split_ratios must be tuple\[float, float, float\]",
+        ),
         (lambda: DataOptions(undirected="no"), "undirected must be bool, got 'no'"),
         (
             lambda: DataOptions(target=("a", 1)),
-            r"target must be str or tuple of str, got \('a', 1\)",
+            r"target must be str or tuple\[str, ...\], got \('a', 1\)",
         ),
         (lambda: DataOptions(level="edge"), "level must be one of None, 'graph', 'node', 'link'"),
-        (lambda: Experiment(split_sizes=(4, 2)), "split_sizes must be tuple of 3 int or None, got"),
+        (
+            lambda: Experiment(split_sizes=(4, 2)),
+            r"split_sizes must be tuple\[int, int, int\] or None",
+        ),
     ],
 )
 def test_entries_of_another_type_are_rejected(make: Callable[[], object], message: str) -> None:

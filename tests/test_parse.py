@@ -29,7 +29,7 @@ def test_other_words_are_rejected(text: str, told: str) -> None:
         words_among(text, SETS, "benchmarks")
 
 
-@pytest.mark.parametrize("text", ["", "0,", "one", "-1", "1.5", "0,0", "0,00", "9" * 5000], ids=len)
+@pytest.mark.parametrize("text", ["", "0,", "one", "-1", "1.5", "0,00", "9" * 5000], ids=len)
 def test_other_numbers_are_rejected(text: str) -> None:
     with pytest.raises(UserError, match=f"seeds must be whole numbers .* each once, got '{text}'"):
         numbers_in(text, "seeds")
@@ -66,12 +66,10 @@ def test_other_names_stand_for_keys_that_there_are() -> None:
     last_parts = {key.rpartition(".")[2] for key in TRAIN} | {"output"}
     assert set(OTHER_NAMES.values()) <= last_parts
     assert similar("lr", ["dataset", "batch_size"]) is None
-
-
-@pytest.mark.parametrize(
-    ("typed", "meant"),
-    [("mnst", "mnist"), ("patern/gcn", "pattern/gcn"), ("mnist/gnc", "mnist/gcn")],
-)
-def test_experiments_are_found_by_spelling(typed: str, meant: str) -> None:
     named = [*SETS, *(f"{each}/{model}" for each in SETS for model in ("gcn", "gin"))]
-    assert similar(typed, named) == meant
+    for typed, meant in (
+        ("mnst", "mnist"),
+        ("patern/gcn", "pattern/gcn"),
+        ("mnist/gnc", "mnist/gcn"),
+    ):
+        assert similar(typed, named) == meant

@@ -10,14 +10,14 @@ from torch._subclasses.fake_tensor import FakeTensorMode
 from torch.func import functional_call
 from torch_geometric.data import Batch
 
-from graphmamba.data.batch import topology_of
 from graphmamba.data.static_batch import StaticGather
 from graphmamba.data.static_size import StaticSize, StaticSizes
 from graphmamba.data.store import GraphStore
 from graphmamba.data.transforms.precompute import add_columns
 from graphmamba.nn.model import GraphMamba
+from graphmamba.training.evaluate import labels_of
 from graphmamba.training.experiment import Experiment
-from graphmamba.training.losses import LOSSES, target_of
+from graphmamba.training.losses import LOSSES
 from graphmamba.training.metrics import make_metrics
 from tests.helpers.experiments import small_experiment
 from tests.helpers.synthetic import synthetic_graphs
@@ -90,9 +90,7 @@ def results(
     """Loss, real predictions, gradients, and what a step of training leaves in the buffers."""
     model = deepcopy(model)
     prediction = model(graphs)
-    topology = topology_of(graphs)
-    level = experiment.dataset_info.task.level
-    target = target_of(graphs, level, topology.batch, topology.num_graphs)
+    target = labels_of(graphs, experiment.dataset_info.task.level, ())
     loss = LOSSES[experiment.loss](prediction, target)
     loss.backward()
     gradients = {
@@ -172,7 +170,7 @@ def test_metrics_pass_over_paddings_as_over_all_that_has_no_label(name: str) -> 
         (metric,) = make_metrics(task)
         with torch.no_grad():
             prediction = model(graphs)
-        metric.update(prediction, target_of(graphs, task.level, graphs.batch, graphs.num_graphs))
+        metric.update(prediction, labels_of(graphs, task.level, ()))
         scores.append(metric.compute())
     assert scores[0] == pytest.approx(scores[1], nan_ok=True)
 
@@ -188,9 +186,7 @@ def run_on_shapes(experiment: Experiment, graphs: Batch) -> None:
         if isinstance(column, Tensor):
             graphs[name] = shapes.from_tensor(column)
     with shapes:
-        target = target_of(
-            graphs, experiment.dataset_info.task.level, graphs.batch, graphs.num_graphs
-        )
+        target = labels_of(graphs, experiment.dataset_info.task.level, ())
         prediction = functional_call(model, weights, (graphs,), {"check": False})
         LOSSES[experiment.loss](prediction, target).backward()
     assert any(each.grad is not None for each in weights.values())

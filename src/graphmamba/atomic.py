@@ -10,7 +10,7 @@ from secrets import token_hex
 from graphmamba.errors import UnwritableError, UserError
 
 
-def atomic_write(path: Path, write: Callable[[Path], None]) -> None:
+def atomic_write(path: Path, write: Callable[[Path], object]) -> None:
     """Have a file written under another name, then give it its own; a failure leaves the old one.
 
     Of several that write one file at a time the last one stays, as a whole.
@@ -58,11 +58,7 @@ def cannot_read(path: Path) -> UserError:
 
 def write_text(path: Path, text: str) -> None:
     """Write a text file whole."""
-
-    def write(partial: Path) -> None:
-        partial.write_text(text, encoding="utf-8")
-
-    atomic_write(path, write)
+    atomic_write(path, lambda partial: partial.write_text(text, encoding="utf-8"))
 
 
 def write_json(path: Path, content: Mapping[str, object]) -> None:

@@ -143,7 +143,10 @@ def _answer_without_command(words: list[str]) -> str:
 
 
 def _reject(message: str) -> NoReturn:
-    if _is_heard():
+    # before processes have met all make the same error
+    torch = sys.modules.get("torch")
+    have_met = torch is not None and torch.distributed.is_initialized()
+    if have_met or os.environ.get("LOCAL_RANK", "0") == "0":
         # Parsers like to explain themselves over several lines, and values may be of any length.
         # What a file holds must not move the terminal's cursor either.
         words = " ".join(message.split())
@@ -151,11 +154,3 @@ def _reject(message: str) -> NoReturn:
         cut = "..." if len(line) > LONGEST else ""
         sys.stderr.write(f"graphmamba: {line[:LONGEST]}{cut}\n")
     sys.exit(2)
-
-
-def _is_heard() -> bool:
-    """Whether this process reports its errors: before processes have met all make the same one."""
-    if os.environ.get("LOCAL_RANK", "0") == "0":
-        return True
-    torch = sys.modules.get("torch")
-    return torch is not None and torch.distributed.is_initialized()

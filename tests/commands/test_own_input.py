@@ -1,6 +1,7 @@
 """Custom graphs given to `graphmamba evaluate` and `graphmamba predict` by --input."""
 
 import csv
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -24,20 +25,24 @@ from tests.helpers.own_files import write_graphs, write_rings, write_rows
 from tests.helpers.synthetic import synthetic_graphs
 from tests.test_cli import status_of
 
+TASTES = Task("graph", 2, "cross_entropy", "accuracy", classes=2)
 
-def own_model(features: Features, columns: tuple[str, ...] = ()) -> str:
-    """A file of weights for custom graphs with tastes, whose feature columns may have names."""
-    task = Task("graph", 2, "cross_entropy", "accuracy", classes=2)
+
+def own_model(
+    columns: Sequence[str] = ("size",),
+    task: Task = TASTES,
+    target: str = "taste",
+    names: tuple[str, ...] = ("sour", "sweet"),
+) -> str:
+    """A file of weights for custom graphs, whose feature columns may have names."""
+    named = tuple(columns) if len(columns) > 1 else ()
+    features = Features(node_columns=len(columns))
     own = DataSource(
-        path="sweets",
-        target="taste",
-        features=features,
-        labels=task,
-        class_names=("sour", "sweet"),
-        columns=columns,
-    )
+        path="sweets", target=target, features=features, labels=task, class_names=names,
+        columns=named,
+    )  # fmt: skip
     experiment = Experiment(data=own, model=ModelConfig(channels=24, layers=1))
-    save_weights("own.safetensors", experiment.build(), experiment, class_names=own.class_names)
+    save_weights("own.safetensors", experiment.build(), experiment, class_names=names)
     return "own.safetensors"
 
 
@@ -101,7 +106,7 @@ def test_a_model_that_reads_no_edges_is_scored_on_graphs_that_have_some(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = write_rings(Path("rings"), 3)
-    words = [own_model(Features(node_columns=1)), "--input", "rings"]
+    words = [own_model(), "--input", "rings"]
     usual = scored(words, capsys)
     edges = [*csv.reader((folder / "edges.csv").read_text().splitlines())]
     write_rows(folder / "edges.csv", [*edges[0], "w"], [[*row, 0.5] for row in edges[1:]])
@@ -109,7 +114,7 @@ def test_a_model_that_reads_no_edges_is_scored_on_graphs_that_have_some(
 
 
 def test_a_part_of_an_input_is_predicted(capsys: pytest.CaptureFixture[str]) -> None:
-    words = [own_model(Features(node_columns=1)), "--input", str(write_rings(Path("rings"), 4))]
+    words = [own_model(), "--input", str(write_rings(Path("rings"), 4))]
     assert predicted(words) == predicted([*words, "--split", "all"]) == ["g0", "g1", "g2", "g3"]
     capsys.readouterr()
     assert status_of(["predict", *words, "--split", "test"]) == 2
@@ -127,7 +132,7 @@ def test_graphs_without_a_label_are_not_counted_as_scored(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     folder = write_rings(Path("rings"), 6)
-    words = [own_model(Features(node_columns=1)), "--input", "rings"]
+    words = [own_model(), "--input", "rings"]
     rows = [[f"g{n}", "sweet" if n < 2 else ""] for n in range(6)]
     write_rows(folder / "graphs.csv", ["graph", "taste"], rows)
     assert scored(words, capsys)["graphs"] == 2
@@ -142,7 +147,7 @@ def test_columns_that_change_places_are_rejected(
 ) -> None:
     folder = write_rings(Path("rings"), 4)
     nodes = [*csv.reader((folder / "nodes.csv").read_text().splitlines())]
-    model = own_model(Features(node_columns=2), ("nodes/size", "nodes/mass"))
+    model = own_model(("nodes/size", "nodes/mass"))
     words = [command, model, "--input", "rings"]
     write_rows(folder / "nodes.csv", [*nodes[0], "mass"], [[*row, 1] for row in nodes[1:]])
     main(words)
@@ -156,24 +161,8 @@ def test_columns_that_change_places_are_rejected(
     ) in capsys.readouterr().err
 
 
-def test_targets_that_happen_to_be_whole_are_targets_still(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
-    task = Task("graph", 1, "l1", "mean_absolute_error")
-    features = Features(node_columns=1)
-    own = DataSource(
-        path="old", target="grams", features=features, labels=task, class_names=("grams",)
-    )
-    experiment = Experiment(data=own, model=ModelConfig(channels=24, layers=1))
-    save_weights("grams.safetensors", experiment.build(), experiment)
-    folder = write_rings(Path("rings"), 3)
-    write_rows(folder / "graphs.csv", ["graph", "grams"], [["g0", 1], ["g1", 2], ["g2", 2]])
-    told = scored(["grams.safetensors", "--input", "rings"], capsys)
-    assert isinstance(told["mean_absolute_error"], float)
-
-
 def test_an_input_may_come_in_another_format(capsys: pytest.CaptureFixture[str]) -> None:
-    words = [own_model(Features(node_columns=1)), "--input"]
+    words = [own_model(), "--input"]
     own = read_folder(write_rings(Path("rings"), 4), "taste")
     columns = own.columns
     np.savez(
@@ -186,3 +175,12 @@ def test_an_input_may_come_in_another_format(capsys: pytest.CaptureFixture[str])
     )
     told = [scored([*words, path], capsys) for path in ("rings", "rings.npz")]
     assert told[0]["accuracy"] == told[1]["accuracy"]
+
+
+def test_targets_that_happen_to_be_whole_are_targets_still(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    model = own_model(task=Task("graph", 1, "l1", "rmse"), target="grams", names=("grams",))
+    folder = write_rings(Path("rings"), 3)
+    write_rows(folder / "graphs.csv", ["graph", "grams"], [["g0", 1], ["g1", 2], ["g2", 2]])
+    assert isinstance(scored([model, "--input", "rings"], capsys)["mean_absolute_error"], float)

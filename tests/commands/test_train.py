@@ -12,6 +12,7 @@ from graphmamba.training.experiment import load_experiment
 from graphmamba.training.run_dir import read_config, read_rows
 from tests.helpers.own_files import write_rings, write_rows
 from tests.helpers.raw_files import write_malnet
+from tests.helpers.runs import assert_same_run
 from tests.test_cli import status_of
 
 NARROW = ["--model.channels", "8", "--model.layers", "1"]
@@ -50,16 +51,13 @@ def test_a_run_leaves_all_its_files_and_says_what_to_type_next(
 
 
 def test_the_file_of_a_run_makes_the_same_one_again() -> None:
-    words = ["--train.epochs", "1", "--accumulate_grad_batches", "2"]
-    main(["train", *SMALL, *words, "--seed", "5", "--run_dir", "first"])
+    words = ["--train.epochs", "1", "--accumulate_grad_batches", "2", "--seed", "5"]
+    main(["train", *SMALL, *words, "--run_dir", "first"])
     main(["train", "first/config.yaml", "--run_dir", "second"])
     assert read_config("second") == read_config("first")
-    scores = [
-        json.loads(Path(f"{run}/results.json").read_text())["scores"] for run in ("first", "second")
-    ]
-    assert scores[0] == scores[1]
+    assert_same_run(Path("first"), Path("second"))
     main(["train", "first/config.yaml", "--seed", "6", "--run_dir", "third"])
-    _, options, *_ = read_config("third")
+    options = read_config("third").options
     assert (options.seed, options.accumulate_grad_batches) == (6, 2)
 
 
@@ -113,11 +111,6 @@ def test_a_run_says_where_it_stopped_and_what_kept_it_from_learning(
     shown = capsys.readouterr().out
     assert "note          optim.warmup is 5 epochs: 3 do not end it" in shown
     assert "stopped" not in shown
-    few = [*SMALL, "--train.epochs", "1", "--optim.warmup", "0", "--run_dir", "runs"]
-    main(["train", *few, "--seeds", "0,1"])
-    shown = capsys.readouterr().out
-    assert "stopped" not in shown
-    assert "note" not in shown
 
 
 def test_published_numbers_do_not_stand_beside_a_part_of_the_set(
@@ -206,25 +199,22 @@ def test_labels_of_nodes_and_of_pairs() -> None:
 
 
 def test_several_seeds_go_on_as_they_are_asked_to(capsys: pytest.CaptureFixture[str]) -> None:
-    words = [*SMALL, "--train.epochs", "1", "--run_dir", "runs"]
-    assert status_of(["train", *words, "--seeds", "0,1", "--max-time", "0"]) == 75
+    words = ["train", *SMALL, "--train.epochs", "1", "--run_dir", "runs"]
+    assert status_of([*words, "--seeds", "0,1", "--max-time", "0"]) == 75
     assert "graphmamba train --resume runs" in capsys.readouterr().out
     main(["train", "--resume", "runs", "--max-time", "1000"])
-    assert "seeds 0, 1" in capsys.readouterr().out
-    assert status_of(["train", "--resume", "runs", "--precision", "bf16-mixed"]) == 2
-    assert "precision must be '32-true'" in capsys.readouterr().err
     main(["train", "--resume", "runs", "--seeds", "2"])
     assert "seeds 0, 1, 2" in capsys.readouterr().out
-    assert read_config("runs").seeds == (0, 1, 2)
     assert load_experiment("runs/config.yaml") == read_config("runs/seed-2").experiment
-    assert status_of(["train", *words, "--seeds", "3"]) == 2
-    assert "must hold no run yet" in capsys.readouterr().err
-    assert status_of(["train", "--resume", "runs", "--seed", "3"]) == 2
-    assert "seeds must be added by --seeds to a series, got --seed 3" in capsys.readouterr().err
-    assert status_of(["train", "--resume", "runs", "--print_config"]) == 2
-    assert "--print_config must not be given to --resume" in capsys.readouterr().err
-    assert status_of(["train", "--resume", "runs/seed-2", "--seeds", "5"]) == 2
-    assert "'runs/seed-2' holds a single run" in capsys.readouterr().err
+    for rejected, told in (
+        ([*words, "--seeds", "3"], "must hold no run yet"),
+        (["train", "--resume", "runs", "--precision", "bf16-mixed"], "must be '32-true'"),
+        (["train", "--resume", "runs", "--seed", "3"], "seeds must be added by --seeds"),
+        (["train", "--resume", "runs", "--print_config"], "must not be given to --resume"),
+        (["train", "--resume", "runs/seed-2", "--seeds", "5"], "holds a single run"),
+    ):
+        assert status_of(rejected) == 2
+        assert told in capsys.readouterr().err
 
 
 def test_a_run_whose_scores_are_no_numbers_says_so(
@@ -240,8 +230,3 @@ def test_a_run_whose_scores_are_no_numbers_says_so(
     shown = capsys.readouterr().out
     assert "no epoch has a number for the average_precision of validation" in shown
     assert "--resume" not in shown
-
-
-def test_a_set_that_is_missing_says_how_to_get_it(capsys: pytest.CaptureFixture[str]) -> None:
-    assert status_of(["train", "malnet-tiny"]) == 2
-    assert "graphmamba data build malnet-tiny" in capsys.readouterr().err

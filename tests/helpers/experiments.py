@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
-from graphmamba.data.batch import topology_of
 from graphmamba.data.transforms.precompute import Precompute, add_columns
 from graphmamba.nn.model import GraphMamba
+from graphmamba.training.evaluate import labels_of
 from graphmamba.training.experiment import Experiment, load_experiment
-from graphmamba.training.losses import LOSSES, Target, target_of
+from graphmamba.training.losses import LOSSES, Target
 from tests.helpers.synthetic import synthetic_graphs
 
 SMALL = {"model.channels": 32, "model.layers": 2}
@@ -38,10 +38,7 @@ def generated_batch(
 
 def target_in(experiment: Experiment, graphs: Batch) -> Target:
     """The labels of a batch."""
-    topology = topology_of(graphs)
-    return target_of(
-        graphs, experiment.dataset_info.task.level, topology.batch, topology.num_graphs
-    )
+    return labels_of(graphs, experiment.dataset_info.task.level, ())
 
 
 def loss_of(experiment: Experiment, prediction: Tensor, graphs: Batch) -> Tensor:

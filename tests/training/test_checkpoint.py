@@ -67,23 +67,10 @@ def test_weights_that_name_nothing_have_the_names_of_their_benchmark(tmp_path: P
 
 
 @pytest.mark.parametrize(
-    "damage",
-    [
-        pytest.param(lambda content: content[: len(content) // 2], id="cut short"),
-        pytest.param(lambda _content: b"", id="empty"),
-        pytest.param(lambda content: b"\xff" * 64 + content[64:], id="header overwritten"),
-    ],
-)
-def test_corrupt_files_are_named(saved: Path, damage: Callable[[bytes], bytes]) -> None:
-    assert load_weights(saved).class_names == tuple("abcdefghij")
-    saved.write_bytes(damage(saved.read_bytes()))
-    with pytest.raises(UserError, match=r"best\.safetensors' is corrupt or no safetensors file"):
-        load_weights(saved)
-
-
-@pytest.mark.parametrize(
     ("changes", "message"),
     [
+        (b"", r"best\.safetensors' is corrupt or no safetensors file"),
+        (b"\xff" * 64, r"best\.safetensors' is corrupt or no safetensors file"),
         (None, "must be a file of weights, got None"),
         ({"kind": "state"}, "must be a file of weights, got 'state'"),
         ({"format": 3}, "must be of version 2, got 3: a newer graphmamba wrote it"),
@@ -91,11 +78,14 @@ def test_corrupt_files_are_named(saved: Path, damage: Callable[[bytes], bytes]) 
     ],
 )
 def test_files_that_cannot_be_understood_are_rejected(
-    saved: Path, changes: Mapping[str, object] | None, message: str
+    saved: Path, changes: Mapping[str, object] | bytes | None, message: str
 ) -> None:
     _, about = read_tensors(saved)
-    metadata = {META: json.dumps({**about, **changes})} if changes else {}
-    save_file(load_file(saved), saved, metadata=metadata)
+    if isinstance(changes, bytes):
+        saved.write_bytes(changes)
+    else:
+        metadata = {META: json.dumps({**about, **changes})} if changes else {}
+        save_file(load_file(saved), saved, metadata=metadata)
     with pytest.raises(UserError, match=message):
         load_weights(saved)
     with pytest.raises(UserError, match=r"nowhere' must be a file, and there is none"):

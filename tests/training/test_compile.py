@@ -52,12 +52,6 @@ def test_only_runs_that_win_the_time_back_are_compiled(
     assert decided(options, experiment, tiny_store(experiment), team).compile == decision
 
 
-def test_the_decision_is_kept_with_the_run(tmp_path: Path) -> None:
-    experiment = tiny_experiment(**{"train.epochs": 1})
-    fit(experiment, tiny_store(experiment), RunOptions(device="cpu"), tmp_path / "run")
-    assert "compile: 'off'" in (tmp_path / "run" / "config.yaml").read_text()
-
-
 def fail(*_: object, **__: object) -> None:
     raise RuntimeError("no C compiler\nand a long story")
 

@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from graphmamba.errors import UserError
 from graphmamba.training.cuda_graph import CapturedCall, CapturedForward, CaptureError
 from graphmamba.training.evaluate import evaluate
 from graphmamba.training.experiment import RunOptions
@@ -14,7 +13,7 @@ from graphmamba.training.fit import fit
 from graphmamba.training.loop import Loop
 from graphmamba.training.run_dir import read_rows
 from tests.helpers.experiments import small_experiment
-from tests.helpers.runs import Notes, assert_same_run, tiny_experiment, tiny_store
+from tests.helpers.runs import Notes, assert_same_run, tiny_store
 
 
 @pytest.mark.gpu
@@ -80,17 +79,6 @@ RECIPE = {
     "model.attention.dropout": 0.0,
     "head.dropout": 0.0,
 }
-
-
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_a_captured_step_asked_for_without_a_gpu_is_rejected(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match="needs a GPU"):
-        fit(
-            tiny_experiment(),
-            tiny_store(tiny_experiment()),
-            RunOptions(cuda_graph="on"),
-            tmp_path / "run",
-        )
 
 
 def losses_of(

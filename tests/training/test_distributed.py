@@ -192,16 +192,20 @@ def test_two_processes_score_as_the_one_that_is_kept(folder: Path, case: str) ->
         assert again == scores[split]
 
 
-def test_an_error_of_the_first_process_stops_the_other_in_silence(folder: Path) -> None:
-    for what in ("error", "held"):
-        errors = [(folder / f"{what}-{rank}").read_text() for rank in (0, 1)]
-        assert errors == ["UserError", "ElsewhereError"]
-
-
-def test_whatever_the_first_process_meets_ends_the_wait_of_the_others(folder: Path) -> None:
-    for kind in ("UserError", "OSError"):
-        met = [(folder / f"{kind}-{rank}").read_text() for rank in (0, 1)]
-        assert met == [kind, "ElsewhereError"]
+@pytest.mark.parametrize(
+    ("what", "error"),
+    [
+        ("error", "UserError"),
+        ("held", "UserError"),
+        ("UserError", "UserError"),
+        ("OSError", "OSError"),
+    ],
+)
+def test_an_error_of_the_first_process_stops_the_other_in_silence(
+    folder: Path, what: str, error: str
+) -> None:
+    errors = [(folder / f"{what}-{rank}").read_text() for rank in (0, 1)]
+    assert errors == [error, "ElsewhereError"]
 
 
 def test_of_several_processes_one_prints(folder: Path) -> None:

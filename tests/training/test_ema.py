@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from graphmamba.nn.model import GraphMamba
-from graphmamba.training.checkpoint import load_state, read_tensors
+from graphmamba.training.checkpoint import load_state, read_tensors, under
 from graphmamba.training.ema import MovingAverage
 from graphmamba.training.evaluate import evaluate
 from graphmamba.training.experiment import RunOptions
@@ -46,14 +46,6 @@ def follow(means: dict[str, Tensor], model: GraphMamba, step: int) -> dict[str, 
     }
 
 
-def under(prefix: str, tensors: dict[str, Tensor]) -> dict[str, Tensor]:
-    return {
-        name.removeprefix(prefix): each
-        for name, each in tensors.items()
-        if name.startswith(prefix)
-    }  # fmt: skip
-
-
 @pytest.mark.parametrize("device", ["cpu", pytest.param("captured", marks=pytest.mark.gpu)])
 def test_it_follows_every_step_by_its_definition(device: str) -> None:
     model = tiny_experiment().build().to("cpu" if device == "cpu" else "cuda")
@@ -86,7 +78,7 @@ def test_a_run_scores_and_keeps_the_average(tmp_path: Path) -> None:
     result = fit(experiment, store, options, folder)
     state, _ = read_tensors(folder / "last" / "state.safetensors")
     trained = load(folder).model
-    assert_same_tensors(under("average.model.", state), trained.state_dict())
+    assert_same_tensors(under("average.model", state), trained.state_dict())
 
     def scores(model: GraphMamba, split: str) -> dict[str, float]:
         return evaluate(
@@ -97,7 +89,7 @@ def test_a_run_scores_and_keeps_the_average(tmp_path: Path) -> None:
     for split in ("validation", "test"):
         assert result.scores[split] == scores(trained, split)
     assert row["validation_loss"] == result.scores["validation"]["loss"]
-    load_state(trained, under("model.", state), folder)
+    load_state(trained, under("model", state), folder)
     assert scores(trained, "validation") != result.scores["validation"]
 
 
@@ -107,7 +99,7 @@ def test_training_itself_does_not_see_it(tmp_path: Path) -> None:
         experiment = tiny_experiment(**{**AVERAGED, "train.ema_decay": average})
         notes, folder = Notes(), tmp_path / str(average)
         fit(experiment, tiny_store(experiment), run_dir=folder, reporter=notes)
-        states.append(under("model.", read_tensors(folder / "last" / "state.safetensors")[0]))
+        states.append(under("model", read_tensors(folder / "last" / "state.safetensors")[0]))
         losses.append(notes.losses)
     assert losses[0] == losses[1]
     best, _ = read_tensors(tmp_path / "0.0" / "best.safetensors")

@@ -34,6 +34,28 @@ from tests.helpers.runs import (
     without_labels,
 )
 from tests.helpers.typecheck import typecheck_off
+from tests.training.test_step import SETTLED
+
+EXPERIMENT = tiny_experiment(**{"train.epochs": 1})
+STORE = tiny_store(EXPERIMENT)
+
+
+@pytest.fixture(autouse=True)
+def unchecked() -> Iterator[None]:
+    """Shapes are checked elsewhere, and checking them takes longer than training."""
+    with typecheck_off():
+        yield
+
+
+def files_in(folder: Path) -> dict[Path, bytes]:
+    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+def seeds_in(folder: Path) -> list[int]:
+    """Those of the table, which must be those that the series says it has."""
+    seeds = json.loads((folder / "results.json").read_text())["seeds"]
+    assert read_config(folder).seeds == tuple(seeds)
+    return seeds
 
 
 def test_it_learns_the_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -50,9 +72,7 @@ def test_it_learns_the_pattern(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     }
     monkeypatch.setenv("GRAPHMAMBA_DATA_DIR", str(tmp_path / "root"))
     experiment = load_experiment("pattern", overrides)
-    # shapes are checked elsewhere, and checking them takes longer than training
-    with typecheck_off():
-        result = fit(experiment, run_dir=tmp_path / "run")
+    result = fit(experiment, run_dir=tmp_path / "run")
     # guessing scores one half
     assert result.test > 0.7
     assert result.stop_reason == "finished"
@@ -75,29 +95,24 @@ def test_a_recipe_beyond_the_paper_trains_and_its_weights_predict(
     assert load(tmp_path / "run").predict(store).outputs.isfinite().all()
 
 
-def test_same_seed_same_run_another_seed_another(tmp_path: Path) -> None:
-    experiment = tiny_experiment()
-    store = tiny_store(experiment)
+def test_same_seed_same_run_another_seed_another_and_the_callers_numbers_stay(
+    tmp_path: Path,
+) -> None:
     torch.manual_seed(99)
-    fit(experiment, store, RunOptions(seed=1), tmp_path / "one")
+    expected = torch.rand(3)
+    torch.manual_seed(99)
+    for name, seed in (("one", 1), ("two", 1), ("three", 2)):
+        fit(EXPERIMENT, STORE, RunOptions(seed=seed), tmp_path / name)
+    assert torch.equal(torch.rand(3), expected)
     torch.rand(7)
-    fit(experiment, store, RunOptions(seed=1), tmp_path / "two")
-    fit(experiment, store, RunOptions(seed=2), tmp_path / "three")
+    fit(EXPERIMENT, STORE, RunOptions(seed=1), tmp_path / "four")
     assert_same_run(tmp_path / "one", tmp_path / "two")
+    assert_same_run(tmp_path / "one", tmp_path / "four")
     with pytest.raises(AssertionError):
         assert_same_run(tmp_path / "one", tmp_path / "three")
 
 
-def test_the_callers_random_numbers_are_left_alone(tmp_path: Path) -> None:
-    experiment = tiny_experiment(**{"train.epochs": 1})
-    torch.manual_seed(5)
-    expected = torch.rand(3)
-    torch.manual_seed(5)
-    fit(experiment, tiny_store(experiment), run_dir=tmp_path / "run")
-    assert torch.equal(torch.rand(3), expected)
-
-
-def test_the_folder_tells_everything(tmp_path: Path) -> None:
+def test_the_folder_tells_everything_and_the_reporter_hears_of_every_step(tmp_path: Path) -> None:
     experiment = tiny_experiment()
     store, notes = tiny_store(experiment), Notes()
     options = RunOptions(seed=3, device="cpu")
@@ -107,6 +122,14 @@ def test_the_folder_tells_everything(tmp_path: Path) -> None:
     decided = replace(options, compile="off")
     assert read_config(tmp_path / "run") == (experiment, decided, (), 0)
     assert load_experiment(tmp_path / "run" / "config.yaml") == experiment
+
+    (start,) = notes.starts
+    assert (start.epochs, start.steps, start.graphs["train"]) == (3, 4, 14)
+    assert [(each.epoch, each.step) for each in notes.steps] == [
+        (epoch, step) for epoch in range(3) for step in (1, 2, 3, 4)
+    ]
+    assert [each.graphs for each in notes.steps[:4]] == [4, 4, 4, 2]
+    assert notes.results == [result]
 
     rows = read_rows(tmp_path / "run" / "metrics.csv")
     assert [row["epoch"] for row in rows] == [0, 1, 2]
@@ -129,29 +152,6 @@ def test_the_folder_tells_everything(tmp_path: Path) -> None:
     assert weights.metadata["epoch"] == written["best_epoch"]
 
 
-def test_the_reporter_hears_of_every_step_and_epoch(tmp_path: Path) -> None:
-    experiment, notes = tiny_experiment(), Notes()
-    result = fit(experiment, tiny_store(experiment), run_dir=tmp_path / "run", reporter=notes)
-    (start,) = notes.starts
-    assert (start.epochs, start.steps, start.graphs["train"]) == (3, 4, 14)
-    assert [(each.epoch, each.step) for each in notes.steps] == [
-        (epoch, step) for epoch in range(3) for step in (1, 2, 3, 4)
-    ]
-    assert [each.graphs for each in notes.steps[:4]] == [4, 4, 4, 2]
-    weighed = [loss * each.graphs for loss, each in zip(notes.losses, notes.steps, strict=True)]
-    assert notes.epochs[0].train_loss == pytest.approx(sum(weighed[:4]) / 14)
-    assert notes.results == [result]
-
-
-def test_validation_chooses_in_the_metrics_own_direction(tmp_path: Path) -> None:
-    experiment = tiny_experiment("peptides-struct/graph-mamba", **{"train.epochs": 4})
-    result = fit(experiment, tiny_store(experiment), run_dir=tmp_path / "run")
-    rows = read_rows(tmp_path / "run" / "metrics.csv")
-    errors = [row["validation_mean_absolute_error"] for row in rows]
-    assert result.best_epoch == errors.index(min(errors))
-    assert result.scores["validation"]["mean_absolute_error"] == min(errors)
-
-
 def test_no_better_score_for_too_long_ends_the_run(tmp_path: Path) -> None:
     # nothing is learned: scores change only as long as BatchNorm gets to know the data
     experiment = tiny_experiment(**{"train.epochs": 30, "optim.lr": 1e-30})
@@ -163,26 +163,27 @@ def test_no_better_score_for_too_long_ends_the_run(tmp_path: Path) -> None:
     assert again.epochs == result.epochs
 
 
-def test_several_seeds_make_a_table(tmp_path: Path) -> None:
-    experiment = tiny_experiment()
-    store = tiny_store(experiment)
-    result = fit_seeds(experiment, store, run_dir=tmp_path / "runs", seeds=[0, 1])
-    tests = [run.test for run in result.runs]
-    assert result.mean("test", "accuracy") == pytest.approx(sum(tests) / 2)
-    assert result.deviation("test", "accuracy") == pytest.approx(abs(tests[0] - tests[1]) / 2)
-    written = json.loads((tmp_path / "runs" / "results.json").read_text())
-    assert written["seeds"] == [0, 1]
-    assert written["scores"]["test"]["accuracy"]["mean"] == result.mean("test", "accuracy")
+def test_several_seeds_make_a_table_and_others_are_added(tmp_path: Path) -> None:
+    folder = tmp_path / "runs"
+    first = fit_seeds(EXPERIMENT, STORE, run_dir=folder, seeds=[4, 1])
+    tests = [run.test for run in first.runs]
+    assert first.mean("test", "accuracy") == pytest.approx(sum(tests) / 2)
+    assert first.deviation("test", "accuracy") == pytest.approx(abs(tests[0] - tests[1]) / 2)
+    written = json.loads((folder / "results.json").read_text())
+    assert written["scores"]["test"]["accuracy"]["mean"] == first.mean("test", "accuracy")
     assert [run["run_dir"] for run in written["runs"]] == [
-        str(tmp_path / "runs" / "seed-0"),
-        str(tmp_path / "runs" / "seed-1"),
-    ]
-    fit(experiment, store, RunOptions(seed=1), tmp_path / "alone")
-    assert_same_run(tmp_path / "alone", tmp_path / "runs" / "seed-1")
-
-    again = fit_seeds(experiment, store, run_dir=tmp_path / "runs", resume=True, seeds=[0, 1, 2])
-    assert [run.test for run in again.runs[:2]] == tests
-    assert len(again.runs) == 3
+        str(folder / "seed-4"), str(folder / "seed-1")
+    ]  # fmt: skip
+    fit(EXPERIMENT, STORE, RunOptions(seed=1), tmp_path / "alone")
+    assert_same_run(tmp_path / "alone", folder / "seed-1")
+    # a series that is stopped loses no row
+    notes, more = Notes({1: send(15)}), {"run_dir": folder, "resume": True}
+    stopped = fit_seeds(EXPERIMENT, STORE, reporter=notes, seeds=[2, 1, 3], **more)
+    assert [run.stop_reason for run in stopped.runs] == ["finished", "finished", "signal"]
+    assert read_config(folder).seeds == (4, 1, 2, 3)
+    result = fit_seeds(EXPERIMENT, STORE, seeds=[4], **more)
+    assert [run.content() for run in result.runs[:2]] == [run.content() for run in first.runs]
+    assert seeds_in(folder) == [4, 1, 2, 3]
 
 
 def test_wrong_pairs_are_drawn_where_a_set_has_right_ones_only(tmp_path: Path) -> None:
@@ -232,29 +233,14 @@ def test_a_test_set_without_labels_has_no_loss_and_does_not_stop_the_run(
 @pytest.mark.parametrize("accumulate", [1, 2])
 def test_the_training_loss_is_weighed_by_labels(tmp_path: Path, accumulate: int) -> None:
     """Next to nothing is learned, so that losses of the same weights can be compared."""
-    settings = {"optim.lr": 1e-30, "model.norm": "layer", "model.local_model": "none"}
-    still = {"model.dropout": 0.0, "model.ordering.noise": "none", "model.ordering.bins": 1}
-    without_edges = {"encoder.has_edges": False, "train.epochs": 1}
-    experiment = tiny_experiment(
-        "peptides-struct/graph-mamba", **settings, **still, **without_edges
-    )
-    store, options = (
-        with_gaps(tiny_store(experiment), "graph"),
-        RunOptions(accumulate_grad_batches=accumulate),
-    )
-    notes = Notes()
+    still = {**SETTLED, "optim.lr": 1e-30, "train.epochs": 1}
+    experiment = tiny_experiment("peptides-struct/graph-mamba", **still)
+    store, notes = with_gaps(tiny_store(experiment), "graph"), Notes()
+    options = RunOptions(accumulate_grad_batches=accumulate)
     fit(experiment, store, options, tmp_path / "run", notes)
     state = load_weights(tmp_path / "run" / "best.safetensors")
     whole = evaluate(build_model(state), store, "train", batch_size=14)
     assert notes.epochs[0].train_loss == pytest.approx(whole["loss"], rel=1e-5)
-
-
-def test_a_folder_holds_one_run(tmp_path: Path) -> None:
-    experiment = tiny_experiment(**{"train.epochs": 1})
-    store = tiny_store(experiment)
-    fit(experiment, store, run_dir=tmp_path / "run")
-    with pytest.raises(UserError, match="run_dir must hold no run yet"):
-        fit(experiment, store, run_dir=tmp_path / "run")
 
 
 @pytest.mark.parametrize(
@@ -287,33 +273,9 @@ def test_slips_in_python_are_reported_and_leave_nothing(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    experiment = tiny_experiment()
-    store = tiny_store(experiment)
-    with typecheck_off(), pytest.raises(UserError, match=message):
-        call(experiment, store)
+    with pytest.raises(UserError, match=message):
+        call(EXPERIMENT, STORE)
     assert not [*tmp_path.iterdir()]
-
-
-EXPERIMENT = tiny_experiment(**{"train.epochs": 1})
-STORE = tiny_store(EXPERIMENT)
-
-
-@pytest.fixture(autouse=True)
-def unchecked() -> Iterator[None]:
-    """Shapes are checked elsewhere, and checking them takes longer than training."""
-    with typecheck_off():
-        yield
-
-
-def files_in(folder: Path) -> dict[Path, bytes]:
-    return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
-
-
-def seeds_in(folder: Path) -> list[int]:
-    """Those of the table, which must be those that the series says it has."""
-    seeds = json.loads((folder / "results.json").read_text())["seeds"]
-    assert read_config(folder).seeds == tuple(seeds)
-    return seeds
 
 
 def test_a_rejected_run_changes_nothing(tmp_path: Path) -> None:
@@ -329,26 +291,6 @@ def test_a_rejected_run_changes_nothing(tmp_path: Path) -> None:
     assert files_in(folder) == before
     fit_seeds(EXPERIMENT, STORE, run_dir=folder, resume=True, seeds=[0, 1])
     assert seeds_in(folder) == [0, 1]
-
-
-def test_seeds_are_added_to_those_of_the_series(tmp_path: Path) -> None:
-    folder = tmp_path / "runs"
-    first = fit_seeds(EXPERIMENT, STORE, run_dir=folder, seeds=[4, 1])
-    result = fit_seeds(EXPERIMENT, STORE, run_dir=folder, resume=True, seeds=[2, 1])
-    assert [run.seed for run in result.runs] == [4, 1, 2]
-    assert [run.content() for run in result.runs[:2]] == [run.content() for run in first.runs]
-    assert seeds_in(folder) == [4, 1, 2]
-
-
-def test_a_series_that_goes_on_loses_no_row_when_it_is_stopped(tmp_path: Path) -> None:
-    folder = tmp_path / "runs"
-    fit_seeds(EXPERIMENT, STORE, run_dir=folder, seeds=[0])
-    notes = Notes({1: send(15)})
-    result = fit_seeds(EXPERIMENT, STORE, run_dir=folder, reporter=notes, resume=True, seeds=[1, 2])
-    assert [run.stop_reason for run in result.runs] == ["finished", "signal"]
-    assert read_config(folder).seeds == (0, 1, 2)
-    fit_seeds(EXPERIMENT, STORE, run_dir=folder, resume=True, seeds=[0])
-    assert seeds_in(folder) == [0, 1, 2]
 
 
 def test_a_single_run_is_no_series_and_a_series_no_single_run(tmp_path: Path) -> None:
@@ -374,7 +316,6 @@ def test_the_time_is_that_of_all_seeds_together(
 
     monkeypatch.setattr(fit_module, "time", SimpleNamespace(monotonic=lambda: clock[0]))
     monkeypatch.setattr(fit_module, "run_fit", timed)
-    made = tiny_experiment(**{"train.epochs": 1})
     options = RunOptions(max_time=25.0)
-    fit_seeds(made, tiny_store(made), options, tmp_path / "runs", seeds=[0, 1, 2, 3])
+    fit_seeds(EXPERIMENT, STORE, options, tmp_path / "runs", seeds=[0, 1, 2, 3])
     assert given == [25.0, 15.0, 5.0, 0.0]

@@ -8,12 +8,14 @@ import pytest
 import torch
 from sklearn.utils.class_weight import compute_class_weight
 from torch.nn import functional
+from torch_geometric.data import Batch
 
 from graphmamba.data.catalog import CATALOG, LossName, Task
 from graphmamba.data.custom.labels import label_statistics
 from graphmamba.errors import UserError
 from graphmamba.training import losses
-from graphmamba.training.losses import Links, objective_of, target_of
+from graphmamba.training.evaluate import labels_of
+from graphmamba.training.losses import Links, objective_of
 from tests.helpers.synthetic import synthetic_graphs
 from tests.helpers.typecheck import typecheck_off
 
@@ -24,25 +26,6 @@ def softplus(x: float) -> float:
     return math.log1p(math.exp(x))
 
 
-def test_binary_cross_entropy_skips_missing_labels() -> None:
-    logits = torch.tensor([[1.0, -2.0], [0.5, 3.0]])
-    label = torch.tensor([[1.0, NAN], [0.0, 1.0]])
-    expected = (softplus(-1.0) + softplus(0.5) + softplus(-3.0)) / 3
-    assert losses.binary_cross_entropy(logits, label).item() == pytest.approx(expected)
-
-
-def test_missing_labels_have_no_gradient() -> None:
-    logits = torch.zeros(2, 2, requires_grad=True)
-    losses.binary_cross_entropy(logits, torch.tensor([[1.0, NAN], [NAN, NAN]])).backward()
-    assert logits.grad.tolist() == [[-0.5, 0.0], [0.0, 0.0]]
-
-
-def test_l1_is_the_mean_of_all_known_entries() -> None:
-    prediction = torch.tensor([[1.0, 5.0], [0.0, -1.0]])
-    target = torch.tensor([[2.0, NAN], [0.5, 1.0]])
-    assert losses.l1(prediction, target).item() == pytest.approx((1 + 0.5 + 2) / 3)
-
-
 @pytest.mark.parametrize("loss", [losses.l1, losses.binary_cross_entropy])
 def test_targets_of_another_shape_are_rejected(loss: object) -> None:
     """As PyG has them for one target a graph."""
@@ -50,29 +33,23 @@ def test_targets_of_another_shape_are_rejected(loss: object) -> None:
         loss(torch.zeros(4, 1), torch.zeros(4))
 
 
-def test_weighted_binary_cross_entropy_by_hand() -> None:
-    """The same weights, but divided by the four rows."""
-    logits = torch.tensor([[2.0], [0.0], [-1.0], [1.0]])
-    label = torch.tensor([0, 0, 0, 1])
-    entropies = [softplus(2.0), softplus(0.0), softplus(-1.0), softplus(-1.0)]
-    expected = (0.25 * sum(entropies[:3]) + 0.75 * entropies[3]) / 4
-    assert losses.weighted_binary_cross_entropy(logits, label).item() == pytest.approx(expected)
-
-
-def test_weighted_cross_entropy_is_that_of_torch_with_weights() -> None:
+def test_weighted_losses_balance_the_classes_of_a_batch() -> None:
     logits, label = torch.randn(50, 5), torch.randint(4, (50,))
     counts = label.bincount(minlength=5).float()
     weight = torch.where(counts > 0, (50 - counts) / 50, 0)
     theirs = functional.cross_entropy(logits, label, weight=weight)
     assert torch.allclose(losses.weighted_cross_entropy(logits, label), theirs)
-
-
-def test_a_batch_of_one_class_has_a_finite_loss() -> None:
-    logits = torch.randn(3, 2, requires_grad=True)
-    loss = losses.weighted_cross_entropy(logits, torch.zeros(3, dtype=torch.long))
+    # for one logit the sum is divided by the number of rows
+    logits, label = torch.tensor([[2.0], [0.0], [-1.0], [1.0]]), torch.tensor([0, 0, 0, 1])
+    entropies = [softplus(2.0), softplus(0.0), softplus(-1.0), softplus(-1.0)]
+    expected = (0.25 * sum(entropies[:3]) + 0.75 * entropies[3]) / 4
+    assert losses.weighted_binary_cross_entropy(logits, label).item() == pytest.approx(expected)
+    # a batch of one class has nothing to balance
+    alone = torch.randn(3, 2, requires_grad=True)
+    loss = losses.weighted_cross_entropy(alone, torch.zeros(3, dtype=torch.long))
     loss.backward()
     assert loss.item() == 0.0
-    assert torch.isfinite(logits.grad).all()
+    assert torch.isfinite(alone.grad).all()
 
 
 @pytest.mark.parametrize(
@@ -103,21 +80,23 @@ def test_losses_of_links_by_hand() -> None:
 def test_every_benchmark_has_a_loss_for_its_labels(name: str) -> None:
     task = CATALOG[name].task
     graph = synthetic_graphs(CATALOG[name], count=1)[0]
-    batch = torch.zeros(graph.num_nodes, dtype=torch.long)
     rows, columns = {
         "graph": (1, task.outputs),
         "node": (graph.num_nodes, task.outputs),
         "link": (graph.num_nodes, 8),
     }[task.level]
     prediction = torch.randn(rows, columns, requires_grad=True)
-    loss = losses.LOSSES[task.loss](prediction, target_of(graph, task.level, batch, 1))
+    loss = losses.LOSSES[task.loss](
+        prediction, labels_of(Batch.from_data_list([graph]), task.level, ())
+    )
     loss.backward()
     assert torch.isfinite(loss)
 
 
-def test_mse_and_huber_by_hand() -> None:
+def test_l1_mse_and_huber_by_hand() -> None:
     prediction = torch.tensor([[1.0, 5.0], [0.0, -1.0]])
     target = torch.tensor([[3.0, NAN], [0.5, -1.5]])  # errors 2, 1/2 and 1/2
+    assert losses.l1(prediction, target).item() == pytest.approx((2 + 0.5 + 0.5) / 3)
     assert losses.mse(prediction, target).item() == pytest.approx((4 + 0.25 + 0.25) / 3)
     assert losses.huber(prediction, target).item() == pytest.approx((1.5 + 0.125 + 0.125) / 3)
     wide = losses.huber(prediction, target, delta=torch.tensor([4.0, 0.25])).item()
@@ -142,8 +121,10 @@ def test_weights_of_positive_answers_by_hand() -> None:
     logits, weights = torch.tensor([[1.0, -2.0], [0.5, 3.0]]), torch.tensor([5.0, 2.0])
     label = torch.tensor([[1.0, NAN], [0.0, 1.0]])
     expected = (5 * softplus(-1.0) + softplus(0.5) + 2 * softplus(-3.0)) / 3
-    found = losses.binary_cross_entropy(logits, label, weights).item()
-    assert found == pytest.approx(expected)
+    found = losses.binary_cross_entropy(logits.requires_grad_(), label, weights)
+    assert found.item() == pytest.approx(expected)
+    found.backward()
+    assert logits.grad[0, 1] == 0 != logits.grad[0, 0]
     wrong = [1 / (1 + math.exp(x)) for x in (1.0, -0.5, 3.0)]  # chance of the other answer
     parts = (5 * softplus(-1.0), softplus(0.5), 2 * softplus(-3.0))
     expected = sum(part * chance**2 for part, chance in zip(parts, wrong, strict=True)) / 3

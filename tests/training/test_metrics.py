@@ -133,16 +133,6 @@ def test_predictions_that_are_no_numbers_have_no_score(task: Task) -> None:
         assert all(math.isnan(value) for value in metric.compute().values())
 
 
-def test_one_logit_is_compared_with_one_half() -> None:
-    assert predicted_class(torch.tensor([[-0.1], [0.0], [0.1]])).tolist() == [0, 0, 1]
-    metric = make_metrics(CATALOG["pattern"].task)[0]
-    metric.update(torch.tensor([[2.0], [-1.0], [1.0], [-3.0]]), torch.tensor([1, 1, 0, 0]))
-    assert metric.compute()["accuracy_sbm"] == 0.5
-    metric = make_metrics(CATALOG["pattern"].task)[0]
-    metric.update(torch.tensor([[math.nan], [-1.0], [1.0]]), torch.tensor([0, 0, 1]))
-    assert metric.compute()["accuracy_sbm"] == 0.75
-
-
 def test_infinite_logits_have_a_rank_and_nan_has_none() -> None:
     for first, expected in ((math.inf, (1 + 2 / 3) / 2), (math.nan, math.nan)):
         metric = make_metrics(CATALOG["peptides-func"].task)[0]
@@ -150,6 +140,19 @@ def test_infinite_logits_have_a_rank_and_nan_has_none() -> None:
         metric.update(logits, torch.tensor([[1.0], [0.0], [1.0]]))
         found = metric.compute()["average_precision"]
         assert found == pytest.approx(expected, nan_ok=True)
+
+
+@pytest.mark.parametrize(
+    ("logits", "label", "expected"),
+    [([2.0, -1.0, 1.0, -3.0], [1, 1, 0, 0], 0.5), ([math.nan, -1.0, 1.0], [0, 0, 1], 0.75)],
+)
+def test_one_logit_is_compared_with_one_half(
+    logits: list[float], label: list[int], expected: float
+) -> None:
+    metric = make_metrics(ONE_LOGIT)[0]
+    metric.update(torch.tensor(logits)[:, None], torch.tensor(label))
+    assert metric.compute()["accuracy_sbm"] == expected
+    assert predicted_class(torch.tensor([[-0.1], [0.0], [0.1]])).tolist() == [0, 0, 1]
 
 
 @pytest.mark.parametrize("name", ["accuracy", "accuracy_sbm", "macro_f1"])
@@ -192,6 +195,14 @@ class TestLinkRanking:
         assert filtered[:3].tolist() == [1, 2, 3]
         assert extended[:3].tolist() == [1, 2, 2]
 
+    def test_candidates_of_the_same_score_rank_behind_and_nan_ranks_last(self) -> None:
+        links, equal = links_of([(0, 1)], [1], [4]), torch.ones(4, 1)
+        assert ranks(equal, links).flatten().tolist() == [1, 1, 1]
+        # one that is better by the least that there is ranks before
+        equal[2] = 1.0 + torch.finfo().eps
+        assert ranks(equal, links).flatten().tolist() == [2, 2, 2]
+        assert ranks(torch.full((4, 2), math.nan), links)[0].item() == 4
+
     def test_averages_over_pairs_then_graphs_then_labelled_pairs(self) -> None:
         two = torch.cat([self.Z, torch.tensor([[1.0], [2.0]])])
         metric = ranking()
@@ -201,10 +212,15 @@ class TestLinkRanking:
         metric.update(self.Z, links_of([(1, 0)], [1], [4]))
         first = ((1 + 1 / 3) / 2 + 1) / 2
         scores = metric.compute()
+        assert tuple(scores) == COLUMNS
         assert scores["mrr"] == pytest.approx((4 * first + 1 * 0.25) / 5)
         assert scores["hits@1"] == pytest.approx((4 * 0.75 + 0) / 5)
         assert scores["hits@3"] == pytest.approx(4 / 5)
         assert scores["hits@10"] == 1.0
+        # two processes give the very same number
+        states, merged = metric.state().split(1), ranking()
+        merged.merge(states[::-1])
+        assert merged.compute() == scores
 
     def test_pairs_without_a_label_do_not_weigh(self) -> None:
         metric = ranking()
@@ -245,36 +261,3 @@ class TestLinkRanking:
             for variant, allowed in enumerate((candidates, strangers, others)):
                 above = sum(float(z[i] @ z[k]) > float(z[i] @ z[j]) + 1e-6 for k in allowed)
                 assert rank[variant, index] == above + 1
-
-    def test_scores_that_are_not_numbers_rank_last(self) -> None:
-        rank = ranks(torch.full((4, 2), math.nan), links_of([(0, 1)], [1], [4]))
-        assert rank[0].item() == 4
-
-    def test_processes_together_give_the_very_same_number(self) -> None:
-        generator = torch.Generator().manual_seed(3)
-        batches = []
-        for _ in range(6):
-            pairs = torch.randint(9, (8, 2), generator=generator).tolist()
-            label = [1.0, 0.0] * 4
-            batches.append((torch.randn(9, 3, generator=generator), links_of(pairs, label, [9])))
-        whole, merged = ranking(), ranking()
-        for each in batches:
-            whole.update(*each)
-        parts = [ranking() for _ in range(2)]
-        for index, each in enumerate(batches):
-            parts[index % 2].update(*each)
-        merged.merge([part.state() for part in parts])
-        assert merged.compute() == whole.compute()
-        assert tuple(whole.compute()) == COLUMNS
-
-
-def test_a_candidate_of_the_same_score_ranks_behind() -> None:
-    links = links_of([(0, 1)], [1], [4])
-    equal = torch.ones(4, 1)
-    assert ranks(equal, links).flatten().tolist() == [1, 1, 1]
-    metric = ranking()
-    metric.update(equal, links)
-    assert metric.compute()["mrr"] == 1.0
-    # one that is better by the least that there is ranks before
-    equal[2] = 1.0 + torch.finfo().eps
-    assert ranks(equal, links).flatten().tolist() == [2, 2, 2]

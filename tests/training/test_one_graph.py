@@ -75,17 +75,6 @@ def test_labels_of_other_splits_change_neither_loss_nor_scores() -> None:
         assert evaluate(model, store, split)["accuracy"] == pytest.approx(wanted)
 
 
-def test_an_epoch_has_several_steps_and_the_screen_counts_nodes(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
-) -> None:
-    graph = ring()
-    del graph.train_mask, graph.val_mask, graph.test_mask
-    made = experiment_of({**SMALL, "train.steps_per_epoch": 3})
-    options = DataOptions(split_ratios=(0.5, 0.25, 0.25))
-    graphmamba.fit(made, graph, RunOptions(), tmp_path / "run", data=options, progress=True)
-    assert "21 + 10 + 9 nodes" in capsys.readouterr().out
-
-
 def test_no_edge_that_is_asked_for_carries_messages_in_either_direction() -> None:
     generator = torch.Generator().manual_seed(1)
     edges = torch.randint(60, (2, 300), generator=generator)
@@ -190,6 +179,7 @@ def test_a_graph_that_does_not_fit_is_learned_by_neighbours(
     made = experiment_of({**SMALL, "train.epochs": 8, "optim.lr": 0.01, "optim.warmup": 1})
     result = graphmamba.fit(made, ring(), run_dir=tmp_path / "run", progress=True)
     told = capsys.readouterr().out
+    assert "10 + 10 + 10 nodes" in told
     assert "batches of nodes with 4 and 2 neighbours (train.neighbours)" in told
     assert result.scores["test"]["accuracy"] > 0.8
     model = graphmamba.load(tmp_path / "run")

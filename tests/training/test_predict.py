@@ -16,13 +16,11 @@ from graphmamba.data.from_pyg import columns_of
 from graphmamba.data.store import GraphStore
 from graphmamba.data.transforms.degree_profile import degree_profiles
 from graphmamba.errors import UserError
-from graphmamba.training.checkpoint import save_weights
 from graphmamba.training.experiment import Experiment
 from graphmamba.training.predict import (
     Predictions,
     Predictor,
     load,
-    load_pretrained,
     with_read_columns,
     write_predictions,
 )
@@ -94,6 +92,11 @@ def test_streaming_equals_one_batch(name: str) -> None:
     # products of matrices round differently for other numbers of rows
     torch.testing.assert_close(joined.outputs, whole.outputs, rtol=0, atol=1e-5)
     torch.testing.assert_close(joined.std, whole.std, rtol=0, atol=1e-5)
+    # graphs that are chosen keep their node orders
+    some = Predictions.cat(list(model.stream(store, torch.tensor([3, 1]))))
+    assert some.graph.unique_consecutive().tolist() == [3, 1]
+    rows = torch.cat([(whole.graph == graph).nonzero().flatten() for graph in (3, 1)])
+    torch.testing.assert_close(some.outputs, whole.outputs[rows], rtol=0, atol=1e-5)
 
 
 def test_batches_are_predicted_graph_by_graph() -> None:
@@ -126,37 +129,6 @@ def test_values_are_those_of_the_model_and_std_is_over_its_node_orders() -> None
         assert fixed.predict(graphs_for(fixed)).std is None
 
 
-def test_only_chosen_graphs_are_predicted_and_keep_their_node_orders() -> None:
-    model = trained("mnist")
-    store = GraphStore.from_pyg(graphs_for(model))
-    whole = model.predict(store)
-    some = Predictions.cat(list(model.stream(store, torch.tensor([3, 1]))))
-    assert some.graph.tolist() == [3, 1]
-    torch.testing.assert_close(some.outputs, whole.outputs[[3, 1]], rtol=0, atol=1e-6)
-
-
-def test_a_reloaded_model_predicts_the_same_bits(tmp_path: Path) -> None:
-    model = trained("peptides-func")
-    save_weights(
-        tmp_path / "best.safetensors", model.model, model.experiment, class_names=model.names
-    )
-    graphs = graphs_for(model)
-    before, after = model.predict(graphs), load(tmp_path).predict(graphs)
-    assert torch.equal(before.outputs, after.outputs)
-    assert before.names == after.names
-    assert load(tmp_path / "best.safetensors").experiment == model.experiment
-
-
-def test_what_cannot_be_loaded_is_named(tmp_path: Path) -> None:
-    with pytest.raises(UserError, match=r"got no '.*absent'"):
-        load(tmp_path / "absent")
-    with pytest.raises(UserError, match=r"must hold best\.safetensors"):
-        load(tmp_path)
-    (tmp_path / "best.safetensors").write_bytes(b"nothing of the kind")
-    with pytest.raises(UserError, match=r"best\.safetensors' is corrupt"):
-        load(tmp_path)
-
-
 def test_what_does_not_fit_goes_in_halves(monkeypatch: pytest.MonkeyPatch) -> None:
     model = trained("mnist")
     graphs = graphs_for(model, 7)
@@ -179,12 +151,11 @@ def test_what_does_not_fit_goes_in_halves(monkeypatch: pytest.MonkeyPatch) -> No
         list(model.stream(graphs, has_std=False))
 
 
-def test_no_graph_and_no_budget_are_rejected() -> None:
-    model = trained("mnist")
+def test_no_graph_and_no_weights_are_rejected(tmp_path: Path) -> None:
     with pytest.raises(UserError, match="graphs must hold a graph, got none"):
-        model.predict([])
-    with pytest.raises(UserError, match="budget must be at least 1, got 0"):
-        model.predict(graphs_for(model), budget=0)
+        trained("mnist").predict([])
+    with pytest.raises(UserError, match=r"must hold best\.safetensors"):
+        load(tmp_path)
 
 
 def test_graphs_without_features_and_labels() -> None:
@@ -278,24 +249,18 @@ def test_csv_has_named_columns_and_a_line_for_each_row(
     assert [*tmp_path.rglob("*.partial")] == []
 
 
-def test_the_std_of_a_single_number_needs_no_name(tmp_path: Path) -> None:
-    one = torch.tensor([[0.5]], dtype=torch.float64)
-    graph = torch.tensor([3])
-    found = Predictions("regression", ("logp",), graph, None, None, outputs=one, std=one / 4)
-    file = tmp_path / "predictions.csv"
-    assert write_predictions(file, [found]) == 1
-    assert file.read_text().split() == ["graph,logp,std", "3,0.5,0.125"]
-
-
-def test_what_is_no_number_has_no_class(tmp_path: Path) -> None:
+def test_a_single_std_needs_no_name_and_what_is_no_number_has_no_class(tmp_path: Path) -> None:
     values = torch.tensor([[0.25, 0.75], [torch.nan, torch.nan]], dtype=torch.float64)
-    graph = torch.tensor([3, 4])
+    graph, file = torch.tensor([3, 4]), tmp_path / "predictions.csv"
     found = Predictions("classes", ("no", "yes"), graph, None, None, values, std=values / 4)
     assert (found.classes.tolist(), found.labels) == ([1, -1], ["yes", ""])
-    file = tmp_path / "predictions.csv"
-    write_predictions(file, [found])
-    _, *lines = file.read_text().split()
-    assert lines == ["3,yes,0.25,0.75,0.1875", "4,,nan,nan,nan"]
+    assert write_predictions(file, [found]) == 2
+    assert file.read_text().split()[1:] == ["3,yes,0.25,0.75,0.1875", "4,,nan,nan,nan"]
+    one = Predictions(
+        "regression", ("logp",), graph[:1], None, None, values[:1, :1], values[:1, 1:]
+    )
+    assert write_predictions(file, [one]) == 1
+    assert file.read_text().split() == ["graph,logp,std", "3,0.25,0.75"]
 
 
 def test_graphs_without_pairs_have_no_rows_and_no_warning(tmp_path: Path) -> None:
@@ -327,11 +292,3 @@ def test_a_file_that_fails_half_way_leaves_the_old_one(tmp_path: Path) -> None:
         write_predictions(file, fail())
     assert file.read_text() == "old"
     assert [*tmp_path.iterdir()] == [file]
-
-
-def test_a_misspelt_benchmark_stands_for_graph_mamba_on_it(tmp_path: Path) -> None:
-    for name in ("pattern/exphormer", "pattern/graph-mamba"):
-        (tmp_path / name).parent.mkdir(exist_ok=True)
-        (tmp_path / f"{name}.safetensors").touch()
-    with pytest.raises(UserError, match=r"did you mean 'pattern/graph-mamba'"):
-        load_pretrained("patern", tmp_path)

@@ -6,6 +6,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -22,7 +23,6 @@ from graphmamba.training.run_dir import (
     SeedsResult,
     append_row,
     cut_rows,
-    deviation_of,
     draw_curves,
     read_result,
     read_rows,
@@ -69,35 +69,24 @@ def test_a_killed_process_holds_nothing(tmp_path: Path) -> None:
     take(tmp_path)
 
 
-def test_a_run_that_is_under_way_is_left_alone(tmp_path: Path) -> None:
+def test_a_run_or_series_that_is_under_way_is_left_alone(tmp_path: Path) -> None:
     """A run beside it that begins, or goes on, would mix its rows with those of the first."""
-    folder, rejected = tmp_path / "run", []
+    folder, run, rejected = tmp_path / "runs", tmp_path / "runs" / "seed-0", []
 
     def intrude() -> None:
         for resume in (False, True):
+            with pytest.raises(UserError, match=USED.format(run)):
+                fit(EXPERIMENT, STORE, run_dir=run, resume=resume)
             with pytest.raises(UserError, match=USED.format(folder)):
-                fit(EXPERIMENT, STORE, run_dir=folder, resume=resume)
+                fit_seeds(EXPERIMENT, STORE, run_dir=folder, resume=resume, seeds=[7])
             rejected.append(resume)
 
-    fit(EXPERIMENT, STORE, run_dir=folder, reporter=Notes({1: intrude, 5: intrude}))
+    notes = Notes({1: intrude, 5: intrude})
+    result = fit_seeds(EXPERIMENT, STORE, run_dir=folder, reporter=notes, seeds=[0])
     fit(EXPERIMENT, STORE, run_dir=tmp_path / "alone")
     assert rejected == [False, True] * 2
-    assert_same_run(folder, tmp_path / "alone")
-
-
-def test_a_series_that_is_under_way_is_left_alone(tmp_path: Path) -> None:
-    folder, rejected = tmp_path / "runs", []
-
-    def intrude() -> None:
-        with pytest.raises(UserError, match=USED.format(folder)):
-            fit_seeds(EXPERIMENT, STORE, run_dir=folder, resume=True, seeds=[7])
-        with pytest.raises(UserError, match=USED.format(folder / "seed-0")):
-            fit(EXPERIMENT, STORE, run_dir=folder / "seed-0", resume=True)
-        rejected.append(True)
-
-    result = fit_seeds(EXPERIMENT, STORE, run_dir=folder, reporter=Notes({2: intrude}), seeds=[0])
-    assert rejected == [True]
-    assert [run.stop_reason for run in result.runs] == ["finished"]
+    assert [each.stop_reason for each in result.runs] == ["finished"]
+    assert_same_run(run, tmp_path / "alone")
 
 
 ROWS = [{"epoch": epoch, "loss": 1 / (epoch + 3)} for epoch in range(4)]
@@ -144,35 +133,31 @@ def test_damaged_rows_are_reported_and_left(content: bytes, message: str, tmp_pa
     with pytest.raises(UserError, match=message):
         cut_rows(path, 2)
     assert path.read_bytes() == content
-
-
-def test_a_pipe_in_the_place_of_the_rows_is_reported_and_left(tmp_path: Path) -> None:
-    os.mkfifo(tmp_path / "metrics.csv")
+    # a pipe that nobody reads would be waited for
+    path.unlink()
+    cut_rows(path, 2)
+    os.mkfifo(path)
     with pytest.raises(UserError, match="must be a file"):
-        cut_rows(tmp_path / "metrics.csv", 2)
-    assert (tmp_path / "metrics.csv").is_fifo()
+        cut_rows(path, 2)
 
 
 @pytest.mark.parametrize(
-    "change",
-    [{"scores": 5}, {"scores": {"test": 5}}, {"scores": {"test": {"loss": "x"}}}, {"seed": "x"}],
+    "content",
+    [
+        *({"scores": each} for each in (5, {"test": 5}, {"test": {"loss": "x"}})),
+        {"seed": "x"},
+        '{"seed": 1}',
+        "[" * 100_000,
+    ],
+    ids=range(6),
 )
-def test_results_of_other_types_are_reported(change: dict[str, object], tmp_path: Path) -> None:
+def test_results_of_other_content_are_reported(
+    content: dict[str, object] | str, tmp_path: Path
+) -> None:
     path = tmp_path / "results.json"
-    path.write_text(json.dumps(RUN.content() | change))
-    with pytest.raises(UserError, match=r"results\.json"):
+    path.write_text(content if isinstance(content, str) else json.dumps(RUN.content() | content))
+    with pytest.raises(UserError, match=r"results\.json' must be the results of one run"):
         read_result(path)
-
-
-def test_results_that_are_nested_too_deeply_are_reported(tmp_path: Path) -> None:
-    (tmp_path / "results.json").write_text("[" * 100_000)
-    with pytest.raises(UserError, match="must be JSON"):
-        read_result(tmp_path / "results.json")
-
-
-def test_no_file_has_no_rows(tmp_path: Path) -> None:
-    cut_rows(tmp_path / "metrics.csv", 3)
-    assert read_rows(tmp_path / "metrics.csv") == []
 
 
 def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
@@ -180,17 +165,18 @@ def test_a_place_that_cannot_be_written_is_named(tmp_path: Path) -> None:
         append_row(tmp_path / "nowhere" / "metrics.csv", ROWS[0])
 
 
+def write_epochs(path: Path, losses: Sequence[float]) -> None:
+    for epoch, loss in enumerate(losses):
+        row = {"epoch": epoch, "learning_rate": 1e-3, "train_loss": 0.5, "validation_loss": loss}
+        scores = {"validation_mrr": 0.4, "test_loss": 0.5, "test_mrr": 0.3}
+        append_row(path, row | scores | {"is_best": int(epoch == 0)})
+
+
 @pytest.mark.parametrize("epochs", [1, 5])
 def test_a_picture_is_drawn(epochs: int, tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    metrics = tmp_path / "metrics.csv"
-    for epoch in range(epochs):
-        row = {"epoch": epoch, "learning_rate": 1e-3, "train_loss": 1 / (epoch + 1)}
-        scores = {
-            f"{split}_{name}": 0.5 for split in ("validation", "test") for name in ("loss", "mrr")
-        }
-        append_row(metrics, row | scores | {"is_best": int(epoch == 0)})
-    draw_curves(metrics, tmp_path / "curves.png", "PCQM, seed 0", "mrr")
+    write_epochs(tmp_path / "metrics.csv", [0.5] * epochs)
+    draw_curves(tmp_path / "metrics.csv", tmp_path / "curves.png", "PCQM, seed 0", "mrr")
     assert (tmp_path / "curves.png").read_bytes().startswith(b"\x89PNG")
     assert len([*tmp_path.iterdir()]) == 2
 
@@ -203,10 +189,7 @@ def test_one_exploding_epoch_does_not_flatten_the_curves(
     monkeypatch.setattr(
         "graphmamba.training.run_dir.write_figure", lambda figure, _path: drawn.append(figure)
     )
-    for epoch, loss in enumerate((0.7, 1e14, 0.6, 0.5, float("nan"), 0.4)):
-        row = {"epoch": epoch, "learning_rate": 1e-3, "train_loss": 0.5, "validation_loss": loss}
-        scores = {"validation_mrr": 0.4, "test_loss": 0.5, "test_mrr": 0.3}
-        append_row(tmp_path / "metrics.csv", row | scores | {"is_best": int(epoch == 0)})
+    write_epochs(tmp_path / "metrics.csv", (0.7, 1e14, 0.6, 0.5, math.nan, 0.4))
     draw_curves(tmp_path / "metrics.csv", tmp_path / "curves.png", "PCQM, seed 0", "mrr")
     losses, scores, _ = drawn[0].axes
     assert losses.get_ylim()[1] < 2
@@ -253,34 +236,24 @@ def test_content_is_strict_json_and_comes_back(tmp_path: Path) -> None:
     assert (again.run_dir, again.test) == (tmp_path, 0.8)
     assert math.isnan(again.scores["test"]["loss"])
     assert math.isnan(replace(RUN, scores={}).test)
-    (tmp_path / "results.json").write_text('{"seed": 1}')
-    with pytest.raises(UserError, match="must be the results of one run"):
-        read_result(tmp_path / "results.json")
 
 
 def test_mean_and_deviation_are_those_of_published_tables() -> None:
     runs = SeedsResult(Path("runs"), tuple(map(scored, (0.7, 0.8, 0.9))))
-    assert runs.mean("test", "accuracy") == pytest.approx(0.8)
     # divided by the number of runs, not by one less
-    assert runs.deviation("test", "accuracy") == pytest.approx(math.sqrt(0.02 / 3))
-    written = json.loads(json.dumps(runs.content(), allow_nan=False))
-    assert written["scores"]["test"]["accuracy"]["mean"] == pytest.approx(0.8)
-    assert deviation_of([1.0, 2.0, 6.0]) == pytest.approx(float(np.std([1.0, 2.0, 6.0])))
+    expected = {"mean": 0.8, "deviation": float(np.std([0.7, 0.8, 0.9]))}
+    found = {"mean": runs.mean("test", "accuracy"), "deviation": runs.deviation("test", "accuracy")}
+    assert found == pytest.approx(expected)
+    assert runs.content()["scores"]["test"]["accuracy"] == found
 
 
-@pytest.mark.parametrize("place", [0, 1, 2])
-def test_runs_that_are_not_done_do_not_count_beside_others(place: int) -> None:
-    runs = [*map(scored, (0.7, 0.9))]
-    for other in (replace(RUN, seed=5, stop_reason="max time"), replace(RUN, seed=5, scores={})):
-        mixed = SeedsResult(Path("runs"), (*runs[:place], other, *runs[place:]))
-        assert mixed.mean("test", "accuracy") == pytest.approx(0.8)
+def test_runs_that_are_not_done_count_only_where_there_are_no_others() -> None:
+    stopped = replace(scored(0.5), seed=5, stop_reason="max time")
+    none = replace(stopped, scores={})
+    for other in (stopped, none):
+        mixed = SeedsResult(Path("runs"), (scored(0.7), other, scored(0.9)))
         written = json.loads(json.dumps(mixed.content(), allow_nan=False))
         assert (len(written["seeds"]), len(written["counted"])) == (3, 2)
         assert written["scores"]["test"]["accuracy"]["mean"] == pytest.approx(0.8)
-
-
-def test_where_no_run_is_done_those_with_scores_count() -> None:
-    stopped = replace(scored(0.7), stop_reason="max time")
-    none = replace(stopped, scores={})
     assert SeedsResult(Path("runs"), (none, stopped)).counted == (stopped,)
     assert SeedsResult(Path("runs"), (none,)).content()["scores"] == {}

@@ -175,25 +175,6 @@ def test_the_loss_is_that_of_the_graphs() -> None:
     assert float(step.step(torch.arange(4))) == pytest.approx(float(expected.detach()), rel=1e-6)
 
 
-def only_right_pairs(store: GraphStore) -> GraphStore:
-    columns = store.columns()
-    del columns.pairs["edge_label_index"].columns["edge_label"]
-    return GraphStore(columns)
-
-
-def test_wrong_pairs_follow_their_counters() -> None:
-    store = only_right_pairs(tiny_store(tiny_experiment("pcqm-contact/graph-mamba"), nodes=(9, 9)))
-
-    def pairs(*counters: int) -> Tensor:
-        graphs, links = labelled_batch(store, torch.arange(4), "link", counters)
-        assert torch.equal(graphs.edge_label_index, links.pairs)
-        assert set(links.label[~links.label.isnan()].tolist()) == {0.0, 1.0}
-        return links.pairs
-
-    assert torch.equal(pairs(1, 2), pairs(1, 2))
-    assert not torch.equal(pairs(1, 2), pairs(1, 3))
-
-
 @pytest.mark.parametrize(("rate", "are_alike"), [(0.0, True), (0.5, False)])
 def test_processes_node_order_alike_and_drop_apart(rate: float, are_alike: bool) -> None:
     experiment = tiny_experiment("pattern/graph-mamba", **{"model.dropout": rate})
@@ -204,3 +185,16 @@ def test_processes_node_order_alike_and_drop_apart(rate: float, are_alike: bool)
         model = make_model(experiment, RunOptions(), ProcessGroup(rank=rank, world=2))
         outputs.append(model(graphs))
     assert torch.equal(*outputs) == are_alike
+
+
+def test_wrong_pairs_follow_their_counters() -> None:
+    columns = tiny_store(tiny_experiment("pcqm-contact/graph-mamba"), nodes=(9, 9)).columns()
+    del columns.pairs["edge_label_index"].columns["edge_label"]
+    store, pairs = GraphStore(columns), []
+    for counters in ((1, 2), (1, 2), (1, 3)):
+        graphs, links = labelled_batch(store, torch.arange(4), "link", counters)
+        assert torch.equal(graphs.edge_label_index, links.pairs)
+        assert set(links.label[~links.label.isnan()].tolist()) == {0.0, 1.0}
+        pairs.append(links.pairs)
+    assert torch.equal(pairs[0], pairs[1])
+    assert not torch.equal(pairs[0], pairs[2])

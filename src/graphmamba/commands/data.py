@@ -1,23 +1,26 @@
 """`graphmamba data build`, `data info` and `data verify`."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Annotated
 
 import torch
 
 from graphmamba.checks import check_choice
+from graphmamba.commands.arguments import Entries
 from graphmamba.commands.printing import say
 from graphmamba.data.cache import ABOUT, PARTIAL, DamagedError, default_data_dir, verify_store
-from graphmamba.data.catalog import CATALOG, Benchmark, Level, TaskKind
+from graphmamba.data.catalog import CATALOG, Benchmark
 from graphmamba.data.custom.open import OWN, CustomStore, is_custom, open_custom
-from graphmamba.data.custom.options import DataOptions, check_read, names_given
+from graphmamba.data.custom.options import DataOptions, check_read
 from graphmamba.data.datasets.sources import build_benchmark, open_benchmark
 from graphmamba.data.store import PAIRS, GraphStore
 from graphmamba.data.summary import Summary, summarise
 from graphmamba.data.tables import LINKS, NODE_SPLIT, PAIR_SPLIT, GraphColumns, Pairs
 from graphmamba.errors import UserError
-from graphmamba.parse import suggest
+from graphmamba.parse import parse, suggest
 
+READING = Entries(DataOptions, "how your graphs are read")
 SPLIT_NAMES = ("training", "validation", "test")
 
 
@@ -62,12 +65,7 @@ def info(
     plot: str | None = None,
     data_dir: str | None = None,
     seed: int = 0,
-    target: list[str] | str | None = None,
-    task: TaskKind | None = None,
-    classes: list[str] | int | str | None = None,
-    level: Level | None = None,
-    undirected: bool = False,
-    smiles: str = "smiles",
+    options: Annotated[Mapping[str, object], READING] = {},
 ) -> None:
     """Print statistics of a data set; for a benchmark, beside the published ones.
 
@@ -77,12 +75,7 @@ def info(
         plot: Also plot sizes, degrees, labels and diameters to this file, such as info.png.
         data_dir: Directory of data sets; default: $GRAPHMAMBA_DATA_DIR or ~/.cache/graphmamba.
         seed: Random seed of a generated data set.
-        target: Your graphs: target column, or several as one,two or [one, two].
-        task: Your graphs: type of the target; inferred from its values by default.
-        classes: Your graphs: number of classes, or their names as one,two or [one, two].
-        level: Your graphs: what the target belongs to; inferred from the files by default.
-        undirected: Folder of CSV files: add the reverse of every edge.
-        smiles: CSV of molecules: column of the SMILES strings.
+        options: See below.
     """
     if plot is not None and not Path(plot).absolute().parent.is_dir():
         raise UserError(f"plot must be a file in a folder that exists, got '{plot}'")
@@ -93,18 +86,9 @@ def info(
             f"name must be a data set or custom graphs, got '{name}', and there is no such folder, "
             f".npz or .csv; {told}"
         )
-    options = DataOptions(
-        names_given(target or "", "--target"),
-        task,
-        classes
-        if classes is None or isinstance(classes, int)
-        else names_given(classes, "--classes"),
-        level,
-        undirected,
-        smiles,
-    )
+    reading = parse(DataOptions, options, "options")
     if name in CATALOG:
-        check_read(options, "benchmark", name)
+        check_read(reading, "benchmark", name)
         title = CATALOG[name].title
         store = open_benchmark(name, place, seed)
         summary = summarise(_columns_of(store), names=CATALOG[name].names)
@@ -112,7 +96,7 @@ def info(
     else:
         if seed != 0:
             raise UserError(f"seed must be 0 for {name}, which is not generated, got {seed}")
-        own, title = open_custom(name, options, place), Path(name).name
+        own, title = open_custom(name, reading, place), Path(name).name
         summary = summarise(_columns_of(own.store), names=own.class_names)
         _print_table(f"{title}, in {place}", [*_task_rows(own), *_rows(summary)], own.store.source)
     if plot is not None:

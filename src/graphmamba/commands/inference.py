@@ -45,6 +45,8 @@ from graphmamba.training.run_dir import RunDir, json_numbers
 
 ALL = "all"
 """Name of the split with all graphs."""
+NAME_THEM = "name them by --input, and a part by --split"
+"""Advice where custom graphs have changed since the training, since their split has too."""
 
 
 def evaluate(
@@ -89,7 +91,7 @@ def evaluate(
     experiment, store = open_data(experiment, sets, draws_split=input_ is None)
     check_fits(trained, experiment)
     if input_ is None:
-        check_parts(trained, experiment, store)
+        check_same_graphs(experiment, trained.graphs, identity_of(experiment, store), NAME_THEM)
     title = experiment.dataset_info.title
     ids = graphs_of(store, part, title)
     # those without a label are read, and not scored
@@ -155,21 +157,34 @@ def predict(
     part = part_asked(split, input_)
     place = resolve_device(device)
     trained = load_model(checkpoint, pretrained, weights).to(place)
-    path = Path(output)
+    path, own = Path(output), trained.experiment.data
+    if path.is_dir():
+        raise UserError(f"output must be a file, got the folder '{path}'")
+    graphs = [Path(each) for each in (input_, own and own.path) if each]
+    inside = [file for folder in graphs if folder.is_dir() for file in folder.iterdir()]
+    for file in (*graphs, *inside, trained.path, *RunDir(trained.path.parent).files):
+        if path.exists() and file.exists() and path.samefile(file):
+            raise UserError(
+                f"output must not be a file that is read or that a run wrote, got '{path}'"
+            )
     named: CustomGraphs | None
-    _check_output(path, trained, input_)
     if input_ is not None and dataset is None:
-        own = trained.experiment.data
         known = own.columns if own else ()
         named = read_unlabelled(input_, options_of(trained), known, has_split=part != ALL)
-        check_features(trained, named.features, input_)
+        wanted, found = trained.model.features, named.features
+        if _read_by(wanted, found) != wanted:
+            title = trained.experiment.dataset_info.title
+            raise UserError(
+                f"{input_} must have the columns of {title}, which the model was trained on: "
+                f"{features_in_words(wanted)}; got {features_in_words(found)}"
+            )
         store = GraphStore(named.columns)
         ids = graphs_of(store, part, input_)
     else:
         experiment = on_other_data(trained, dataset, input_)
         experiment, store = open_data(experiment, Path(data_dir) if data_dir else None)
         if input_ is None and part != ALL:
-            check_parts(trained, experiment, store)
+            check_same_graphs(experiment, trained.graphs, identity_of(experiment, store), NAME_THEM)
         ids = graphs_of(store, part, experiment.dataset_info.title)
         named = names_in(experiment)
     names: dict[str, Any] = {}
@@ -189,20 +204,6 @@ def predict(
         rows = write_predictions(path, followed(), skipped=skipped, **names)
     told = f", {len(skipped):,} of them empty: RDKit rejects their SMILES" if skipped else ""
     say(f"{rows:,} {'row' if rows == 1 else 'rows'} written to {path}{told}")
-
-
-def _check_output(path: Path, trained: Predictor, given: str | None) -> None:
-    """Reject an output file that would overwrite the input or files of a run."""
-    if path.is_dir():
-        raise UserError(f"output must be a file, got the folder '{path}'")
-    own = trained.experiment.data
-    graphs = [Path(place) for place in (given, own and own.path) if place]
-    inside = [file for folder in graphs if folder.is_dir() for file in folder.iterdir()]
-    for file in (*graphs, *inside, trained.path, *RunDir(trained.path.parent).files):
-        if path.exists() and file.exists() and path.samefile(file):
-            raise UserError(
-                f"output must not be a file that is read or that a run wrote, got '{path}'"
-            )
 
 
 def load_model(checkpoint: str | None, pretrained: str | None, weights: str | None) -> Predictor:
@@ -318,19 +319,3 @@ def graphs_of(store: GraphStore, part: str, where: str) -> Int[Tensor, " graphs"
     if not len(ids):
         raise UserError(f"split must be a part of {where} that holds graphs, got '{part}'")
     return ids
-
-
-def check_parts(trained: Predictor, experiment: Experiment, store: GraphStore) -> None:
-    """Reject custom graphs that have changed since the training, since their split has too."""
-    use = "name them by --input, and a part by --split"
-    check_same_graphs(experiment, trained.graphs, identity_of(experiment, store), use)
-
-
-def check_features(trained: Predictor, found: Features, where: str) -> None:
-    """Reject graphs to predict whose features do not fit the model."""
-    wanted = trained.model.features
-    if _read_by(wanted, found) != wanted:
-        raise UserError(
-            f"{where} must have the columns of {trained.experiment.dataset_info.title}, which the "
-            f"model was trained on: {features_in_words(wanted)}; got {features_in_words(found)}"
-        )

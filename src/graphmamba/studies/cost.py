@@ -19,7 +19,6 @@ from torch.utils._pytree import tree_leaves
 from torch_geometric.data import Batch, Data
 from torch_geometric.utils import subgraph
 
-from graphmamba.data.batch import topology_of
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.datasets.sources import SOURCES, open_benchmark, place_of
 from graphmamba.data.datasets.synthetic import sized_graphs
@@ -28,8 +27,9 @@ from graphmamba.data.store import GraphStore
 from graphmamba.data.transforms.degree_profile import degree_profiles
 from graphmamba.data.transforms.precompute import Precompute, add_precomputed
 from graphmamba.studies.flops import BatchSize, Flops, Form, count_flops, forward_flops
+from graphmamba.training.evaluate import labels_of
 from graphmamba.training.experiment import Experiment
-from graphmamba.training.losses import LOSSES, target_of
+from graphmamba.training.losses import LOSSES
 
 MEMORY_MEASURES = {"cuda": "torch.cuda.max_memory_allocated", "cpu": "live tensor storage"}
 """How peak memory is measured on each kind of device. On a CPU it is the bytes of all live tensors:
@@ -176,9 +176,7 @@ class Workload:
         """Run forward pass, backward pass and update."""
         self.optimizer.zero_grad()
         prediction = self.model(batch, check=False)
-        topology = topology_of(batch)
-        target = target_of(batch, self.task.level, topology.batch, topology.num_graphs)
-        self.loss(prediction, target).backward()
+        self.loss(prediction, labels_of(batch, self.task.level, ())).backward()
         self.optimizer.step()
 
     def resident(self, batch: Data) -> list[Tensor]:

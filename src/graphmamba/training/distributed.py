@@ -58,11 +58,6 @@ class ProcessGroup:
         distributed.all_reduce(total)
         return total
 
-    def first_of(self, number: float) -> float:
-        """The value of the first process; all processes have to call it."""
-        own = torch.tensor(number if self.is_first else 0.0, dtype=torch.float64)
-        return float(self.sum(own))
-
     def agree(self, votes: Sequence[bool]) -> list[bool]:
         """Logical or of the votes of all processes; all have to call it."""
         if self.world == 1:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import torch
 from jaxtyping import Float, Int
@@ -24,7 +24,7 @@ from graphmamba.ops.random import draw_bits
 from graphmamba.training.cuda_graph import CapturedForward
 from graphmamba.training.distributed import ProcessGroup, rounded_products
 from graphmamba.training.experiment import Experiment, Precision
-from graphmamba.training.losses import Links, Objective, Target, check_fits, target_of
+from graphmamba.training.losses import Links, Objective, Target, check_fits
 from graphmamba.training.metrics import make_metrics, mean_loss
 
 
@@ -205,39 +205,31 @@ def labels_of(
     rows, number = column(graphs, SEEDS), column(graphs, ROW_SPLITS.get(level, ""))
     if rows is None and number is not None and split is not None:
         rows = (number == SPLITS[split]).nonzero().squeeze(1)
-    if level == "link":
-        if rows is not None:
-            graphs[LINKS], graphs.edge_label = graphs[LINKS][:, rows], graphs.edge_label[rows]
-        # pairs to learn are right ones where splits share a graph, and meet new wrong ones
-        if column(graphs, "edge_label") is None or (number is not None and split == "train"):
-            stream = torch.zeros((), dtype=torch.int64, device=graphs.ptr.device)
-            for counter in counters:
-                stream = draw_bits(stream, counter)
-            real = column(graphs, "num_real_nodes")
-            pairs, label = with_negatives(graphs[LINKS], graphs.ptr, stream, real)
-            if number is not None:
-                label = _without_edges(graphs.edge_index, pairs, label, graphs.num_nodes)
-            graphs[LINKS], graphs.edge_label = pairs, label
+    if level != "link":
+        if level == "graph" or rows is None:
+            return graphs.y
+        graphs[ROWS] = rows
+        return graphs.y[rows]
+    if rows is not None:
+        graphs[LINKS], graphs.edge_label = graphs[LINKS][:, rows], graphs.edge_label[rows]
     topology = topology_of(graphs)
-    target = target_of(graphs, level, topology.batch, topology.num_graphs)
-    if isinstance(target, Links) and number is not None:
-        return replace(target, known=graphs.edge_index)
-    if level != "node" or rows is None:
-        return target
-    graphs[ROWS] = rows
-    assert isinstance(target, Tensor)
-    return target[rows]
-
-
-def _without_edges(
-    edges: Int[Tensor, "2 edges"],
-    pairs: Int[Tensor, "2 pairs"],
-    label: Float[Tensor, " pairs"],
-    nodes: int,
-) -> Float[Tensor, " pairs"]:
-    """Ignore negative pairs that happen to be edges or self-loops."""
-    is_edge = torch.isin(pairs[0] * nodes + pairs[1], edges[0] * nodes + edges[1])
-    return label.masked_fill((label == 0) & (is_edge | (pairs[0] == pairs[1])), torch.nan)
+    # pairs to learn are right ones where splits share a graph, and meet new wrong ones
+    if column(graphs, "edge_label") is None or (number is not None and split == "train"):
+        stream = torch.zeros((), dtype=torch.int64, device=graphs.ptr.device)
+        for counter in counters:
+            stream = draw_bits(stream, counter)
+        real = column(graphs, "num_real_nodes")
+        pairs, label = with_negatives(graphs[LINKS], graphs.ptr, stream, real)
+        if number is not None:
+            # a wrong pair that happens to be an edge or a self-loop has no label
+            edges, nodes = graphs.edge_index, graphs.num_nodes
+            is_edge = torch.isin(pairs[0] * nodes + pairs[1], edges[0] * nodes + edges[1])
+            is_none = (label == 0) & (is_edge | (pairs[0] == pairs[1]))
+            label = label.masked_fill(is_none, torch.nan)
+        graphs[LINKS], graphs.edge_label = pairs, label
+    known = None if number is None else graphs.edge_index
+    label = graphs.edge_label.float()
+    return Links(graphs[LINKS], label, topology.batch, topology.num_graphs, known)
 
 
 def labelled_rows(prediction: Float[Tensor, "_ _"], graphs: Batch) -> Float[Tensor, "_ _"]:

@@ -4,8 +4,9 @@ A preset is `presets/DATASET/MODEL.yaml`. It holds what differs from the default
 first line names the row of the paper's table.
 """
 
+import json
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Literal, NamedTuple
@@ -27,7 +28,7 @@ from graphmamba.data.splits import SPLITS
 from graphmamba.errors import UserError
 from graphmamba.nn.config import EncoderConfig, ModelConfig
 from graphmamba.nn.heads import HeadConfig
-from graphmamba.nn.model import GraphMamba, check_parts_fit
+from graphmamba.nn.model import GraphMamba
 from graphmamba.parse import convert, parse, read_yaml, suggest
 from graphmamba.training.losses import Objective, check_fits, objective_of
 
@@ -239,10 +240,6 @@ class Experiment:
             train.label_smoothing,
         )
 
-    def check_parts(self) -> None:
-        """Reject an encoder that does not fit data or layers; custom graphs must have been read."""
-        check_parts_fit(self.dataset_info.features, self.model, self.encoder)
-
     def build(self, seed: int = 0) -> GraphMamba:
         """Build the model; node orders follow `seed`, initial weights torch's generator."""
         self.outline()
@@ -271,7 +268,8 @@ class Experiment:
 
     def content(self) -> dict[str, object]:
         """All entries, defaults included, as nested mappings of JSON values."""
-        return {name: _plain(value) for name, value in asdict(self).items()}
+        content: dict[str, object] = json.loads(json.dumps(asdict(self)))
+        return content
 
     def to_yaml(self) -> str:
         """Write all entries, defaults included; `load_experiment` reads them again."""
@@ -368,13 +366,6 @@ def flat_entries(content: object, prefix: str = "") -> dict[str, object]:
         for key, value in content.items()
     ]
     return {key: value for entries in below for key, value in entries.items()}
-
-
-def _plain(value: object) -> object:
-    """Replace tuples by lists, for YAML."""
-    if isinstance(value, dict):
-        return {key: _plain(entry) for key, entry in value.items()}
-    return list(value) if isinstance(value, tuple) else value
 
 
 OPTIONS = "options"
@@ -483,15 +474,12 @@ def _path_of(name: str | Path) -> Path:
     if full not in known:
         if Path(name).is_file():
             raise UserError(f"no experiment '{name}': files are .yaml, custom graphs .npz or .csv")
-        told = suggest(name, [*CATALOG, *known], _listed(name.partition("/")[0], known))
+        benchmark = name.partition("/")[0]
+        models = [each for each in known if each.startswith(f"{benchmark}/")]
+        listed = f"there is: {', '.join(models or CATALOG)}"
+        told = suggest(name, [*CATALOG, *known], listed)
         raise UserError(f"no experiment '{name}', and no such folder or file; {told}")
     return PRESETS / f"{full}.yaml"
-
-
-def _listed(benchmark: str, known: Iterable[str]) -> str:
-    """List the models of a benchmark, or the benchmarks if there is none of this name."""
-    models = [name for name in known if name.startswith(f"{benchmark}/")]
-    return f"there is: {', '.join(models or CATALOG)}"
 
 
 def _put(content: dict[str, object], key: str, value: object) -> None:

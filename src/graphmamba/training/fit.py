@@ -1,7 +1,6 @@
 """`fit`, `fit_seeds` and `fit_folds`: from an experiment to a trained model."""
 
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -32,7 +31,7 @@ from graphmamba.training.checkpoint import (
     process_seed,
     seed_all,
 )
-from graphmamba.training.compile import compile_now, decided, is_captured
+from graphmamba.training.compile import decided, is_captured
 from graphmamba.training.defaults import Size
 from graphmamba.training.distributed import (
     ProcessGroup,
@@ -104,11 +103,8 @@ def fit(
     """
     options = _checked(options, run_dir, resume)
     with following(reporter, progress, options.loggers) as reporters:
-        experiment, store = _resolve(experiment, graphs, data, size)
-        team, place = _launch(experiment, options, run_dir)
-        if store is None:
-            experiment, store = open_data(experiment)
-        return run_fit(team, experiment, store, options, place, reporters, resume)
+        opened, team, place = _open(experiment, graphs, data, size, options, run_dir)
+        return run_fit(team, *opened, options, place, reporters, resume)
 
 
 def fit_seeds(
@@ -139,9 +135,7 @@ def fit_seeds(
         raise UserError(f"seeds must be given, each once, got {list(seeds)}")
     runs = [replace(options, seed=seed) for seed in seeds]
     with following(reporter, progress, options.loggers) as reporters:
-        experiment, store = _resolve(experiment, graphs, data, size)
-        team, whole = _launch(experiment, options, run_dir)
-        opened = open_data(experiment) if store is None else (experiment, store)
+        opened, team, whole = _open(experiment, graphs, data, size, options, run_dir)
         with whole.kept(team, resume, is_series=True):
             if resume:
                 known = [replace(options, seed=seed) for seed in read_config(whole.path).seeds]
@@ -286,21 +280,29 @@ def _named(experiment: Experiment | str | Path | None, size: Size) -> Experiment
     return experiment
 
 
-def _resolve(
+def _open(
     experiment: Experiment | str | Path | None,
     graphs: Graphs | GraphStore | None,
     data: DataOptions | None,
     size: Size,
-) -> tuple[Experiment, GraphStore | None]:
-    """Read a preset by name, and adapt the experiment to the given graphs."""
-    experiment = _named(experiment, size)
-    if graphs is not None and not isinstance(graphs, GraphStore):
-        return take_graphs(graphs, experiment, data, size)
+    options: RunOptions,
+    run_dir: Path | str | None,
+) -> tuple[Opened, ProcessGroup, RunDir]:
+    """Read a preset by name, start the processes, and open the graphs if none are given."""
+    experiment, store = _named(experiment, size), None
+    if isinstance(graphs, GraphStore):
+        store = graphs
+    elif graphs is not None:
+        experiment, store = take_graphs(graphs, experiment, data, size)
     if experiment is None:
-        raise UserError("experiment must be a preset, a YAML file or an Experiment, got None")
-    if data is not None:
+        raise UserError(UNNAMED)
+    if data is not None and (graphs is None or graphs is store):
         raise UserError("data must be left out without graphs of PyG: nobody reads it")
-    return experiment, graphs
+    team, place = _launch(experiment, options, run_dir)
+    return open_data(experiment) if store is None else (experiment, store), team, place
+
+
+UNNAMED = "experiment must be a preset, a YAML file or an Experiment, got None"
 
 
 def _folds_of(
@@ -322,7 +324,7 @@ def _folds_of(
             experiment, _ = take_graphs(listed, None, replace(own, folds=folds), size)
         return lambda fold: take_graphs(listed, experiment, replace(own, folds=folds, fold=fold))
     if experiment is None:
-        raise UserError("experiment must be a preset, a YAML file or an Experiment, got None")
+        raise UserError(UNNAMED)
     if (files := experiment.data) is None:
         raise UserError(
             f"folds must be left out for {experiment.dataset}, whose split is published: they are "
@@ -366,7 +368,7 @@ def run_fit(
     run_dir: RunDir,
     reporters: Sequence[Reporter],
     resume: bool,
-    before: Callable[[], None] | None = None,
+    before: Callable[[], None] = lambda: None,
 ) -> RunResult:
     """`fit` with started processes and opened graphs.
 
@@ -374,7 +376,7 @@ def run_fit(
     """
     _check_splits(experiment, store)
     experiment.check_loss()
-    experiment.check_parts()
+    experiment.outline()
     experiment, store = in_parts(experiment, store, team.device)
     options = decided(options, experiment, store, team)
     fast = is_captured(options, team.device, team.world, store)
@@ -394,16 +396,39 @@ def run_fit(
         optimizer = make_optimizer(model, experiment.optim, team.device, fast)
         # from here on dropout must differ from process to process
         seed_all(process_seed(options.seed, team.rank))
-        state = make_state(experiment, options, model, optimizer, store, team)
+        train, ids = experiment.train, store.split_ids("train")
+        batch_size = train.batch_size
+        if store.is_transductive and len(ids) == 1:
+            ids, batch_size = ids.repeat(train.steps_per_epoch), 1
+        batch_size *= options.accumulate_grad_batches
+        loss_sum = torch.zeros((), dtype=torch.float64, device=team.device)
+        state = RunState(
+            experiment=experiment,
+            options=options,
+            model=model,
+            optimizer=optimizer,
+            schedule=Schedule(experiment.optim, train.epochs),
+            sampler=BatchSampler(ids, batch_size, options.seed, rank=team.rank, world=team.world),
+            progress=Progress(loss_sum=loss_sum),
+            team=team,
+            average=MovingAverage(model, train.ema_decay) if train.ema_decay else None,
+            graphs=identity_of(experiment, store),
+        )
         if is_resumed:
             state.load(run_dir.state)
-        step = _step(state, store, fast)
+        kind = partial(CapturedStep, is_required=options.cuda_graph == "on") if fast else TrainStep
+        step = kind(
+            *(model, optimizer, store, experiment, team),
+            precision=options.precision,
+            seed=options.seed,
+            taken=state.progress.taken,
+            average=state.average,
+        )
         watch = NonFiniteCheck(model, optimizer, team, run_dir.dump, state.about())
         loop = Loop(state, store, step, watch, stops, run_dir, reporters, fast)
         # one that is done keeps its files: what it took, where and when
         result = run_dir.done() if is_resumed else None
-        if before is not None:
-            team.rank_zero_first(before)
+        team.rank_zero_first(before)
         if not is_resumed:
             loop.begin()
         if result is None:
@@ -414,7 +439,7 @@ def run_fit(
             for reporter in reporters:
                 reporter.on_start(start)
         if result is None:
-            compile_before(loop)
+            loop.compile()
             result = loop.run()
         if team.is_first:
             # the rows of a run that is done may be lost
@@ -441,38 +466,6 @@ def _check_splits(experiment: Experiment, store: GraphStore) -> None:
         # a test set may keep its labels to itself: its score is NaN then
         if split != "test" and not labels_per_graph(store, level, split)[ids].any():
             raise UserError(f"{split} must hold labels, and its graphs have none ({len(ids)})")
-
-
-def _step(state: RunState, store: GraphStore, is_captured: bool) -> TrainStep:
-    """Make the training step."""
-    parts = state.model, state.optimizer, store, state.experiment, state.team
-    shared: dict[str, Any] = {
-        "precision": state.options.precision,
-        "seed": state.options.seed,
-        "taken": state.progress.taken,
-        "average": state.average,
-    }
-    if is_captured:
-        return CapturedStep(*parts, is_required=state.options.cuda_graph == "on", **shared)
-    return TrainStep(*parts, **shared)
-
-
-def compile_before(loop: Loop) -> None:
-    """Compile kernels, and the model if that was decided; continue without if it fails."""
-    state = loop.state
-    if loop.is_captured:
-        loop.compile_kernels()
-    if state.options.compile == "off":
-        return
-    models = [state.model] if state.average is None else [state.model, state.average.model]
-    why_not = compile_now(models, loop.step.warm_up)
-    if why_not is not None and state.options.cuda_graph == "on":
-        raise UserError(
-            f"cuda_graph must be 'auto' or 'off', since torch.compile failed: {why_not}"
-        )
-    if why_not is not None:
-        told = f"torch.compile failed, and the run goes on without: {why_not}"
-        warnings.warn(told, stacklevel=2)
 
 
 def _start(state: RunState, store: GraphStore, run_dir: RunDir) -> StartRecord:
@@ -536,41 +529,4 @@ def make_optimizer(
         weight_decay=optim.weight_decay,
         fused=True,
         capturable=True,
-    )
-
-
-def make_state(
-    experiment: Experiment,
-    options: RunOptions,
-    model: GraphMamba,
-    optimizer: Optimizer,
-    store: GraphStore,
-    team: ProcessGroup,
-) -> RunState:
-    """Make the state of a new run."""
-    ids, size = store.split_ids("train"), experiment.train.batch_size
-    if store.is_transductive and len(ids) == 1:
-        ids, size = ids.repeat(experiment.train.steps_per_epoch), 1
-    sampler = BatchSampler(
-        ids,
-        size * options.accumulate_grad_batches,
-        options.seed,
-        rank=team.rank,
-        world=team.world,
-    )
-    progress = Progress(loss_sum=torch.zeros((), dtype=torch.float64, device=team.device))
-    schedule = Schedule(experiment.optim, experiment.train.epochs)
-    decay = experiment.train.ema_decay
-    average = MovingAverage(model, decay) if decay else None
-    return RunState(
-        experiment,
-        options,
-        model,
-        optimizer,
-        schedule,
-        sampler,
-        progress,
-        team,
-        average,
-        identity_of(experiment, store),
     )

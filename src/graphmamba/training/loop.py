@@ -15,8 +15,10 @@ import torch
 from graphmamba.data.neighbor_sampling import NeighbourStore
 from graphmamba.data.store import GraphStore
 from graphmamba.environment import describe
+from graphmamba.errors import UserError
 from graphmamba.training.batch_norm import BatchNormRecalibration
 from graphmamba.training.checkpoint import Best, RunState, save_weights
+from graphmamba.training.compile import compile_now
 from graphmamba.training.evaluate import Scorer, labels_per_graph
 from graphmamba.training.metrics import LOWER_IS_BETTER
 from graphmamba.training.progress import EpochRecord, Reporter, StepRecord
@@ -80,6 +82,23 @@ class Loop:
         state, config = self.state, self.run_dir.config
         state.team.rank_zero_first(lambda: write_config(config, state.experiment, state.options))
         self._save()
+
+    def compile(self) -> None:
+        """Compile kernels, and the model if that was decided; continue without if it fails."""
+        state = self.state
+        if self.is_captured:
+            self.compile_kernels()
+        if state.options.compile == "off":
+            return
+        models = [state.model] if state.average is None else [state.model, state.average.model]
+        why_not = compile_now(models, self.step.warm_up)
+        if why_not is not None and state.options.cuda_graph == "on":
+            raise UserError(
+                f"cuda_graph must be 'auto' or 'off', since torch.compile failed: {why_not}"
+            )
+        if why_not is not None:
+            told = f"torch.compile failed, and the run goes on without: {why_not}"
+            warnings.warn(told, stacklevel=2)
 
     def compile_kernels(self) -> None:
         """Compile all Triton kernels of captured steps and evaluations in parallel.
@@ -155,7 +174,12 @@ class Loop:
             if (due := schedule.rate(progress.epoch, progress.step, steps)) != rate:
                 set_rate(optimizer, rate := due)
             loss = self.step.step(ids)
-            progress.count(loss, int(self._labels[ids].sum()))
+            labels = int(self._labels[ids].sum())
+            # reads nothing from the device
+            progress.loss_sum += loss.double() * labels
+            progress.labels += labels
+            progress.step += 1
+            progress.taken += 1
             progress.train_seconds = before + time.monotonic() - begin
             self.watch.saw(progress.taken, ids, loss)
             if self.state.team.is_first:
@@ -195,7 +219,10 @@ class Loop:
             self._statistics.take()
         # last, since each process has dropped other entries while it took them
         state.team.share_buffers(state.scored)
-        validation, test = self._scores("validation"), self._scores("test")
+        validation, test = (
+            self._scorer.score(split, partial(self._tell, split) if state.team.is_first else None)
+            for split in ("validation", "test")
+        )
         if state.team.is_first:
             # other metrics may be NaN on a small split
             chosen = {name: validation[name] for name in ("loss", state.model.task.metric)}
@@ -216,7 +243,9 @@ class Loop:
             graphs_per_second=len(state.sampler.ids) / max(progress.train_seconds, 1e-9),
             memory=peak_memory(state.team.device),
         )
-        progress.next_epoch()
+        progress.epoch, progress.step = progress.epoch + 1, 0
+        progress.labels, progress.train_seconds = 0, 0.0
+        progress.loss_sum = torch.zeros_like(progress.loss_sum)
         state.team.rank_zero_first(lambda: append_row(self.run_dir.metrics, record.row()))
         # a chosen epoch is worth a state: on a GPU it would not come again to the last bit
         if is_best:
@@ -226,19 +255,18 @@ class Loop:
                 reporter.on_epoch(record)
         return self._interruption() if progress.epoch < record.epochs else None
 
-    def _scores(self, split: str) -> dict[str, float]:
-        def tell(done: int, batches: int) -> None:
-            for reporter in self.reporters:
-                reporter.on_evaluate(split, done, batches)
-
-        return self._scorer.score(split, tell if self.state.team.is_first else None)
+    def _tell(self, split: str, done: int, batches: int) -> None:
+        for reporter in self.reporters:
+            reporter.on_evaluate(split, done, batches)
 
     def _choose(self, train_loss: float, validation: Scores, test: Scores) -> bool:
         """Keep the weights if this epoch has the best validation score so far."""
         state, progress = self.state, self.state.progress
         metric = state.model.task.metric
         value = validation[metric]
-        if not progress.is_better(value, metric in LOWER_IS_BETTER):
+        sign = -1 if metric in LOWER_IS_BETTER else 1
+        # NaN beats nothing
+        if math.isnan(value) or (progress.best and sign * value <= sign * progress.best.value):
             return False
         scores = {"train": {"loss": train_loss}, "validation": validation, "test": test}
         weights = {

@@ -8,9 +8,8 @@ import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
-from torch_geometric.data import Data
 
-from graphmamba.data.catalog import Level, LossName, Task
+from graphmamba.data.catalog import LossName, Task
 from graphmamba.data.custom.labels import LabelStatistics
 from graphmamba.errors import UserError
 from graphmamba.nn.heads import pair_scores
@@ -31,13 +30,6 @@ class Links:
 
 
 Target = Int[Tensor, " rows"] | Float[Tensor, "rows outputs"] | Links
-
-
-def target_of(graphs: Data, level: Level, batch: Int[Tensor, " nodes"], num_graphs: int) -> Target:
-    """Return the labels of a batch."""
-    if level == "link":
-        return Links(graphs.edge_label_index, graphs.edge_label.float(), batch, num_graphs)
-    return graphs.y
 
 
 Scalar = Float[Tensor, ""]

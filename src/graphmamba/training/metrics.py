@@ -24,7 +24,7 @@ class Metric:
     """Scores that are computed from the same rows.
 
     Args:
-        rows: Maps predictions and targets (of `target_of`) of a batch to the rows to keep.
+        rows: Maps predictions and targets of a batch to the rows to keep.
         score: Maps all rows, on the CPU, to scores by name.
         empty: A tensor of no rows, of their shape and type.
     """

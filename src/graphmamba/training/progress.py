@@ -5,6 +5,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
@@ -122,18 +123,13 @@ class Reporter:
 class TensorBoardLog(Reporter):
     """Writes each epoch to `tensorboard/` in the run directory."""
 
-    def __init__(self) -> None:
-        try:
-            from torch.utils.tensorboard import SummaryWriter
-        except ImportError as error:
-            raise _missing("tensorboard", "logging") from error
-        self._open: Callable[..., Any] = SummaryWriter
-        self._writer: Any = None
-
     def on_start(self, start: StartRecord) -> None:
         """Open the files; events after a resumed epoch are hidden."""
+        from torch.utils.tensorboard import SummaryWriter
+
         place = start.run_dir / "tensorboard"
-        self._writer = self._open(place, purge_step=start.first_epoch or None)
+        writer: Any = SummaryWriter  # it is not typed
+        self._writer = writer(place, purge_step=start.first_epoch or None)
 
     def on_epoch(self, record: EpochRecord) -> None:
         """Write the values of an epoch."""
@@ -149,20 +145,14 @@ class TensorBoardLog(Reporter):
 class WandbLog(Reporter):
     """Sends each epoch to Weights & Biases, configured by its own environment variables."""
 
-    def __init__(self) -> None:
-        try:
-            import wandb
-        except ImportError as error:
-            raise _missing("wandb", "wandb") from error
-        self._wandb: Any = wandb
-        self._run: Any = None
-
     def on_start(self, start: StartRecord) -> None:
         """Open a run, or resume it."""
+        import wandb
+
         config = {**start.experiment.content(), "options": start.options.content()}
         # the same folder is the same run, so that a resumed one goes on there too
         name = f"{start.run_dir.parent.name}-{start.run_dir.name}"
-        self._run = self._wandb.init(
+        self._run: Any = wandb.init(
             project="graphmamba", id=name, name=name, dir=start.run_dir, config=config,
             resume="allow",
         )  # fmt: skip
@@ -180,16 +170,11 @@ class WandbLog(Reporter):
         self._run.finish()
 
 
-LOGGERS: dict[LoggerName, Callable[[], Reporter]] = {
-    "tensorboard": TensorBoardLog,
-    "wandb": WandbLog,
+LOGGERS: dict[LoggerName, tuple[type[Reporter], str]] = {
+    "tensorboard": (TensorBoardLog, "logging"),
+    "wandb": (WandbLog, "wandb"),
 }
-
-
-def _missing(library: str, extra: str) -> UserError:
-    return UserError(
-        f"loggers: {library} is not installed; install it with `pip install 'graphmamba[{extra}]'`"
-    )
+"""Reporters, and the extra that installs the library of the same name."""
 
 
 @contextmanager
@@ -197,7 +182,15 @@ def following(
     reporter: Reporter | None, progress: bool, loggers: Sequence[LoggerName]
 ) -> Iterator[list[Reporter]]:
     """List the reporters of a run: bars on a terminal or lines, the user's, and loggers."""
-    others = [*([reporter] if reporter else []), *(LOGGERS[name]() for name in loggers)]
+    others = [reporter] if reporter else []
+    for name in loggers:
+        kind, extra = LOGGERS[name]
+        if find_spec(name) is None:
+            raise UserError(
+                f"loggers: {name} is not installed; install it with "
+                f"`pip install 'graphmamba[{extra}]'`"
+            )
+        others.append(kind())
     if not progress:
         yield others
     elif sys.stdout.isatty():

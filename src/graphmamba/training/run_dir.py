@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import numpy as np
+import torch
 
 from graphmamba.atomic import cannot_write, write_json, write_text
 from graphmamba.errors import UserError
@@ -36,11 +37,6 @@ StopReason = Literal["finished", "early stopping", "max time", "signal", "interr
 Rank = tuple[bool, float, int]
 
 
-def is_sound(scores: Mapping[str, Scores]) -> bool:
-    """Whether no validation output is NaN, judged by the validation loss."""
-    return not math.isnan(scores.get("validation", {}).get("loss", 0.0))
-
-
 def rank_of(scores: Mapping[str, Scores], metric: str, seed: int) -> Rank:
     """Sort runs by their validation score, the best first; the lower seed among equals.
 
@@ -48,7 +44,8 @@ def rank_of(scores: Mapping[str, Scores], metric: str, seed: int) -> Rank:
     """
     value = scores.get("validation", {}).get(metric, math.nan)
     value = value if metric in LOWER_IS_BETTER else -value
-    return not is_sound(scores), math.inf if math.isnan(value) else value, seed
+    is_sound = not math.isnan(scores.get("validation", {}).get("loss", 0.0))
+    return not is_sound, math.inf if math.isnan(value) else value, seed
 
 
 @dataclass(frozen=True)
@@ -90,7 +87,7 @@ class RunResult:
     @property
     def is_sound(self) -> bool:
         """Whether no validation output is NaN, judged by the loss."""
-        return is_sound(self.scores)
+        return not self.rank[0]
 
     @property
     def rank(self) -> Rank:
@@ -113,21 +110,16 @@ class RunResult:
 
 def read_result(path: Path) -> RunResult:
     """Read `results.json`; `run_dir` is the directory that it is in now."""
+    needed = {field.name for field in fields(RunResult)} - {"is_sampled"}
     try:
         content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError) as error:
-        raise UserError(f"'{path}' must be JSON: {error}") from error
-    needed = {field.name for field in fields(RunResult)} - {"is_sampled"}
-    if not isinstance(content, dict) or needed - content.keys():
-        raise UserError(f"'{path}' must be the results of one run, with {sorted(needed)}")
-    known: dict[str, Any] = {name: content[name] for name in needed}
-    try:
+        known: dict[str, Any] = {name: content[name] for name in needed}
         known |= {"run_dir": path.parent, "scores": read_scores(known["scores"])}
-    except (AttributeError, TypeError, ValueError) as error:
-        raise UserError(f"'{path}' must hold scores by split: {error}") from error
-    for name in ("seed", "best_epoch", "epochs", "parameters", "peak_memory", "seconds"):
-        if type(known[name]) not in (int, float):
-            raise UserError(f"'{path}': {name} must be a number, got {known[name]!r}")
+        for name in ("seed", "best_epoch", "epochs", "parameters", "peak_memory", "seconds"):
+            if type(known[name]) not in (int, float):
+                raise ValueError(f"{name} is {known[name]!r}")
+    except (OSError, LookupError, AttributeError, TypeError, ValueError, RecursionError) as error:
+        raise UserError(f"'{path}' must be the results of one run, in JSON: {error!r}") from error
     return RunResult(**known, is_sampled=bool(content.get("is_sampled", False)))
 
 
@@ -225,7 +217,9 @@ def json_numbers(scores: Scores) -> dict[str, float | None]:
 def new_run_dir(experiment: Experiment, team: ProcessGroup) -> Path:
     """Name a run directory by data set and time, the same one in all processes."""
     name = Path(experiment.data.path).stem or "own" if experiment.data else experiment.dataset
-    moment = time.localtime(team.first_of(time.time()))
+    # the clocks of two machines differ
+    now = float(team.gather(torch.tensor([time.time()], dtype=torch.float64))[0])
+    moment = time.localtime(now)
     return Path("runs") / f"{name}-{time.strftime('%Y%m%d-%H%M%S', moment)}"
 
 

@@ -74,15 +74,9 @@ class Schedule:
 
     def load_state_dict(self, state: Mapping[str, Any]) -> None:
         """Restore the state."""
-        rate, lowest, waited = (state[name] for name in ("rate", "lowest_loss", "waited"))
-        if (
-            not 0 < rate < math.inf
-            or not math.isfinite(0.0 if lowest is None else lowest)
-            or waited < 0
-        ):
-            raise ValueError(f"its schedule is {dict(state)}")
+        lowest = state["lowest_loss"]
         self._lowest_loss = math.inf if lowest is None else lowest
-        self._plateau_rate, self._waited = rate, waited
+        self._plateau_rate, self._waited = state["rate"], state["waited"]
 
 
 def set_rate(optimizer: Optimizer, rate: float) -> None:

@@ -107,7 +107,7 @@ def test_what_is_out_of_range_is_reported(cells: list[str], rule: LabelRule, mes
         ("regression", 3, "classes must be left out"),
         (None, 1, "classes must be at least 2, got 1"),
         (None, ("a",), "classes must be 2 different names at least"),
-        (None, "noyes", "classes must be int or tuple of str or None, got 'noyes'"),
+        (None, "noyes", r"classes must be int or tuple\[str, ...\] or None, got 'noyes'"),
         ("words", None, "task must be one of None, 'classes', 'regression', 'multi-label'"),
     ],
 )
