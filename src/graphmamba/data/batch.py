@@ -22,12 +22,9 @@ Blocks = tuple[tuple[int, int], ...]
 
 NODES_MULTIPLE = 16
 """Nodes per graph of a block are a multiple of it: attention kernels need aligned masks."""
-MARGIN = 16
-"""Slack on the size of the graph at each position of the sorted batch."""
-SHARES = 8, 4, 2
-"""Blocks may begin at 1 / 8, 1 / 4 and 1 / 2 of the sorted graphs."""
-WORTHWHILE = 0.85
-"""Largest ratio of the sizes of neighbouring blocks; closer ones are merged."""
+MARGIN = 16  # slack on the size of the graph at each position of the sorted batch
+SHARES = 8, 4, 2  # blocks may begin at 1 / 8, 1 / 4 and 1 / 2 of the sorted graphs
+WORTHWHILE = 0.85  # largest ratio of the sizes of neighbouring blocks; closer ones are merged
 
 
 def blocks_for(lengths: Int[np.ndarray, " places"]) -> Blocks:

@@ -25,8 +25,7 @@ VERSION = 2
 COLUMNS, ABOUT = "columns.safetensors", "about.json"
 VERIFIED = "verified"
 """A note beside them: on which machine the columns were found whole, and of which time."""
-PARTIAL = ".partial-"
-"""Suffix of a folder that is still being written, before random letters."""
+PARTIAL = ".partial-"  # suffix of a folder that is still being written, before random letters
 LOCK = ".lock"
 KEY_PARTS = 4
 

@@ -11,8 +11,7 @@ NodeKind = Literal["atoms", "numbers"]
 EdgeKind = Literal["bonds", "numbers", "none"]
 """`bonds` are the three integer columns of OGB; `none` is a set without edge features."""
 Level = Literal["graph", "node", "link"]
-TaskKind = Literal["classes", "regression", "multi-label"]
-"""Kinds of labels of graphs and nodes."""
+TaskKind = Literal["classes", "regression", "multi-label"]  # kinds of labels of graphs and nodes
 PredictionKind = Literal["classes", "regression", "multi-label", "link"]
 LossName = Literal[
     "cross_entropy", "binary_cross_entropy", "focal", "l1", "mse", "huber",
@@ -53,8 +52,7 @@ METRICS_OF: dict[PredictionKind, tuple[MetricName, ...]] = {
 ATOM_VOCABULARY = (119, 5, 12, 12, 10, 6, 6, 2, 2)
 """Values of each atom column of OGB: number, chirality, degree, charge, hydrogens, radicals,
 hybridisation, aromatic, in a ring; catch-all entries included."""
-BOND_VOCABULARY = (5, 6, 2)
-"""Values of each bond column of OGB: type, stereo, conjugated."""
+BOND_VOCABULARY = (5, 6, 2)  # values of each bond column of OGB: type, stereo, conjugated
 
 
 @dataclass(frozen=True)

@@ -13,8 +13,7 @@ from graphmamba.data.tables import Boundaries, GraphColumns, owner_of
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
-ROWS = 1 << 19
-"""Rows of one span: what is computed from them stays in the cache of a core."""
+ROWS = 1 << 19  # rows of one span: what is computed from them stays in the cache of a core
 
 
 def track(items: Iterable[Item], title: str, total: int | None) -> Iterator[Item]:
@@ -56,8 +55,7 @@ class Span:
 
     graphs: slice
     rows: slice
-    owner: Int[Tensor, " rows"]
-    """Graph of each row, counted from the first graph of the span."""
+    owner: Int[Tensor, " rows"]  # graph of each row, counted from the first graph of the span
 
 
 def for_each_span(ptr: Boundaries, work: Callable[[Span], None], title: str) -> None:
@@ -83,16 +81,11 @@ def for_each_span(ptr: Boundaries, work: Callable[[Span], None], title: str) -> 
 class Block:
     """Some graphs of a set."""
 
-    graphs: Int[Tensor, " graphs"]
-    """Their numbers in the set."""
-    size: int
-    """Nodes of the largest."""
-    nodes: Int[Tensor, " nodes"]
-    """The rows of their nodes in the set."""
-    place: Int[Tensor, " nodes"]
-    """Graph of each node within the block."""
-    local: Int[Tensor, " nodes"]
-    """Number of each node within its graph."""
+    graphs: Int[Tensor, " graphs"]  # their numbers in the set
+    size: int  # nodes of the largest
+    nodes: Int[Tensor, " nodes"]  # the rows of their nodes in the set
+    place: Int[Tensor, " nodes"]  # graph of each node within the block
+    local: Int[Tensor, " nodes"]  # number of each node within its graph
 
 
 def node_counts(columns: GraphColumns) -> Int[Tensor, " graphs"]:

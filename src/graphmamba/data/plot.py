@@ -15,10 +15,8 @@ FIRST, SECOND = "#4477aa", "#ee8866"
 """Colours that are safe for colour-blind readers."""
 LOG_SIZES, LOG_COUNTS = 10, 100
 """Ratio of largest to smallest value from which on an axis is logarithmic."""
-MOST_NAMES = 22
-"""Most classes or targets named in a panel."""
-LONGEST = 24
-"""Most characters of a name."""
+MOST_NAMES = 22  # most classes or targets named in a panel
+LONGEST = 24  # most characters of a name
 BINS = 60
 
 

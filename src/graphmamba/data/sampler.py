@@ -10,8 +10,7 @@ from graphmamba.checks import check_choice, check_least
 from graphmamba.errors import UserError
 from graphmamba.ops.random import draw_bits
 
-Ids = Int[Tensor, " _"]
-"""Indices of graphs."""
+Ids = Int[Tensor, " _"]  # indices of graphs
 
 
 class BatchSampler:

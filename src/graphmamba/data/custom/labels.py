@@ -17,29 +17,22 @@ from graphmamba.data.tables import GraphColumns
 from graphmamba.errors import UserError
 
 LARGEST = float(torch.finfo(torch.float32).max)
-LEAST_CLASSES = 2
-"""A single class cannot be learned."""
+LEAST_CLASSES = 2  # a single class cannot be learned
 MOST_CLASSES = 1000
 """More different integers than this are regression targets; so many words are an error."""
 FEW = 20
 """Up to so many different integers are classes. Up to this class gaps are accepted, since a small
 data set may lack some."""
-MANY = 100
-"""More different integers than this are regression targets if most occur once."""
+MANY = 100  # more different integers than this are regression targets if most occur once
 WHOLE = re.compile(r"(-?\d{1,18})(\.0*)?")
 """An integer, perhaps as `1.0`, which pandas writes where values are missing."""
-Where = Callable[[int], str]
-"""Name of a row in messages: file and line."""
-MISSING = frozenset({"nan", "n/a", "<na>", "null"})
-"""Words for a missing label."""
-MISSING_NUMBERS = MISSING | {"na", "none", "?", "-"}
-"""Words for a missing number."""
+Where = Callable[[int], str]  # name of a row in messages: file and line
+MISSING = frozenset({"nan", "n/a", "<na>", "null"})  # words for a missing label
+MISSING_NUMBERS = MISSING | {"na", "none", "?", "-"}  # words for a missing number
 YES, NO = frozenset({"true", "yes", "t", "y"}), frozenset({"false", "no", "f", "n"})
 """Binary labels as words, in multi-label columns."""
-ANSWERS: tuple[tuple[int, ...], ...] = ((0, 1), (-1, 1))
-"""Pairs of numbers that are binary labels."""
-UNKNOWN = -2
-"""Marks a label that is none of the classes, until it is reported."""
+ANSWERS: tuple[tuple[int, ...], ...] = ((0, 1), (-1, 1))  # pairs of numbers that are binary labels
+UNKNOWN = -2  # marks a label that is none of the classes, until it is reported
 MEASURES: dict[TaskKind, tuple[LossName, MetricName]] = {
     "classes": ("cross_entropy", "accuracy"),
     "multi-label": ("binary_cross_entropy", "average_precision"),
@@ -90,10 +83,8 @@ class Labels:
     """Labels of all rows. A row without a label has class -1, or NaN."""
 
     kind: TaskKind
-    values: Tensor
-    """Integers [rows] for classes, otherwise floats [rows, columns]."""
-    names: tuple[str, ...]
-    """Names of the classes, or of the columns."""
+    values: Tensor  # integers [rows] for classes, otherwise floats [rows, columns]
+    names: tuple[str, ...]  # names of the classes, or of the columns
 
 
 def are_targets(counts: Mapping[int, int]) -> bool:
@@ -326,10 +317,8 @@ def _numbers(
 class Skipped(NamedTuple):
     """A row of a file that could not be read as a graph and was left out."""
 
-    row: int
-    """Counted from 0."""
-    where: str
-    """Its name in messages."""
+    row: int  # counted from 0
+    where: str  # its name in messages
     text: str
 
 

@@ -20,15 +20,11 @@ from graphmamba.data.custom.split import MASKS
 from graphmamba.data.from_pyg import columns_of
 from graphmamba.errors import UserError
 
-Graphs: TypeAlias = Iterable[Any]
-"""Graphs from Python: PyG `Data`, batches, or networkx graphs."""
-WORDS = ("split", *MASKS)
-"""Attributes that say which split a graph or node is in."""
+Graphs: TypeAlias = Iterable[Any]  # graphs from Python: PyG `Data`, batches, or networkx graphs
+WORDS = ("split", *MASKS)  # attributes that say which split a graph or node is in
 MISSING = (None, "")
-OF_GRAPHML = {"edge_default", "node_default"}
-"""Attributes that reading GraphML adds."""
-Rows = list[list[Mapping[Any, Any]]]
-"""Attributes of each node or edge of each graph."""
+OF_GRAPHML = {"edge_default", "node_default"}  # attributes that reading GraphML adds
+Rows = list[list[Mapping[Any, Any]]]  # attributes of each node or edge of each graph
 
 
 @dataclass(frozen=True)
@@ -38,10 +34,8 @@ class Converted:
     graphs: list[Data]
     features: tuple[str, ...]
     """Names of node and edge features, such as `nodes/mass` and `nodes/element=C`."""
-    classes: tuple[str, ...] | None = None
-    """Names of the classes, if labels are words."""
-    level: Level | None = None
-    """What is labelled; None for nothing."""
+    classes: tuple[str, ...] | None = None  # names of the classes, if labels are words
+    level: Level | None = None  # what is labelled; None for nothing
 
 
 def networkx_graphs(graphs: Any) -> list[Any] | None:

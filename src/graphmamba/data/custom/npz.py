@@ -43,8 +43,7 @@ PUBLISHED = {
     "num_nodes_list": "node_ptr", "num_edges_list": "edge_ptr",
 }  # fmt: skip
 """Other names of the arrays."""
-MOST_NODES = 1 << 28
-"""Of a file without `x`, which may say any number."""
+MOST_NODES = 1 << 28  # of a file without `x`, which may say any number
 MOST_EXPANDED, MOST_RATIO = 1 << 30, 200
 """Bytes that any archive may unpack to, and how many times its size a larger one."""
 KINDS = {"b": np.bool_, "i": np.int64, "u": np.int64, "f": np.float64}

@@ -18,10 +18,8 @@ from graphmamba.data.splits import split_of_words
 from graphmamba.data.tables import LINKS, boundaries
 from graphmamba.errors import UserError
 
-ADJACENCY = ("adj_t", "adj")
-"""Where some transforms of PyG put the edges."""
-SPACE = 3
-"""Coordinates of a point in space."""
+ADJACENCY = ("adj_t", "adj")  # where some transforms of PyG put the edges
+SPACE = 3  # coordinates of a point in space
 NO_EDGES = torch.empty(2, 0, dtype=torch.int64)
 
 

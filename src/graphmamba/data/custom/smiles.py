@@ -21,8 +21,7 @@ from graphmamba.data.parallel import track
 from graphmamba.data.tables import DESCRIPTORS
 from graphmamba.errors import UserError
 
-MOST_DESCRIBED = 20_000
-"""Most molecules that get RDKit descriptors by default: some 5 ms each."""
+MOST_DESCRIBED = 20_000  # most molecules that get RDKit descriptors by default: some 5 ms each
 
 
 def read_smiles_csv(

@@ -28,10 +28,8 @@ from graphmamba.ops.random import draw_bits
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 """Nodes for training, validation and test; with several columns each column is a split."""
-HELD = 0.3
-"""Share of the training edges held out as positive pairs; messages pass along the others."""
-ROUNDS = 20
-"""Attempts to sample a negative pair before a node counts as adjacent to all others."""
+HELD = 0.3  # share of the training edges held out as positive pairs; messages pass along the others
+ROUNDS = 20  # attempts to sample a negative pair before a node counts as adjacent to all others
 TEST = 2
 Key = Shaped[np.ndarray, " graphs"]
 """What graphs are split by: numbers of scaffolds or of splits, or times."""

@@ -48,8 +48,7 @@ class Photographs:
     path: Path
     folder: Path
     images: list[dict[str, Any]]
-    objects: Mapping[int, list[dict[str, Any]]]
-    """Objects of an image by its id."""
+    objects: Mapping[int, list[dict[str, Any]]]  # objects of an image by its id
     classes: Mapping[int, int]
     """Class of a category by its id: 1 and up in the order of the ids, which have gaps."""
 

@@ -13,8 +13,7 @@ from jaxtyping import UInt8
 from graphmamba.errors import UserError
 
 CIFAR_SIDE, CIFAR_COLOURS = 32, 3
-_IDX_BYTES = 8
-"""The code of unsigned bytes in the head of an idx file."""
+_IDX_BYTES = 8  # the code of unsigned bytes in the head of an idx file
 
 
 class MissingFileError(UserError):

@@ -25,21 +25,14 @@ from graphmamba.ops.random import draw_bits, take_bits
 
 FILE = "pcqm4m-contact.tsv"
 COLUMN = "cxsmiles"
-STRIDE = 6
-"""Every sixth molecule of the table is in the benchmark, those without contacts left out."""
+STRIDE = 6  # every sixth molecule of the table is in the benchmark, those without contacts left out
 SEED = 42
-SHARES = (0.05, 0.05)
-"""Of validation and test."""
-BOTH = 2
-"""Atoms of a contact."""
-NEGATIVES = 2
-"""Negative pairs per positive pair."""
-ROUNDS = 10
-"""Attempts to replace an invalid negative pair."""
-PART = 10_000
-"""Rows of the table that are read at a time."""
-BITS = 32
-"""Random bits that decide on a node."""
+SHARES = (0.05, 0.05)  # of validation and test
+BOTH = 2  # atoms of a contact
+NEGATIVES = 2  # negative pairs per positive pair
+ROUNDS = 10  # attempts to replace an invalid negative pair
+PART = 10_000  # rows of the table that are read at a time
+BITS = 32  # random bits that decide on a node
 
 
 def read_pcqm_contact(folder: Path, stride: int = STRIDE) -> GraphColumns:

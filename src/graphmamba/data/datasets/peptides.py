@@ -21,8 +21,7 @@ from graphmamba.data.splits import SPLITS, split_numbers
 from graphmamba.data.tables import GraphColumns
 from graphmamba.errors import UserError
 
-SPLIT = "peptide_split.npz"
-"""Holds `split`: 0, 1 or 2 for each peptide."""
+SPLIT = "peptide_split.npz"  # holds `split`: 0, 1 or 2 for each peptide
 PUBLISHED = (
     "splits_random_stratified_peptide.pickle",
     "splits_random_stratified_peptide_structure.pickle",

@@ -22,8 +22,7 @@ from graphmamba.data.tables import LINKS, GraphColumns
 from graphmamba.data.transforms.precompute import Precompute, with_precomputed
 from graphmamba.errors import UserError
 
-COMPUTED = "computed"
-"""Folder of precomputed columns within that of a benchmark."""
+COMPUTED = "computed"  # folder of precomputed columns within that of a benchmark
 PROFILE = Precompute(degree_profile="unbiased")
 """Features of graphs that have none, as published (MalNet-Tiny)."""
 
@@ -34,14 +33,12 @@ class Source:
 
     read: Callable[[Path], GraphColumns] | None = None
     """Reads a folder of local files; None if there is no reader."""
-    files: str = ""
-    """Description of the files in such a folder."""
+    files: str = ""  # description of the files in such a folder
     generate: Callable[[Sizes, int], GraphColumns] | None = None
     """Generates a random set of given sizes with a seed; None for all others."""
     has_features: bool = True
     """Whether nodes have features; if not, the local degree profile is used."""
-    reading: int = 1
-    """Version of the recipe; raise it to invalidate the cache."""
+    reading: int = 1  # version of the recipe; raise it to invalidate the cache
 
 
 SOURCES: dict[str, Source] = {

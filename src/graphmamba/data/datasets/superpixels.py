@@ -29,8 +29,7 @@ CENTRE_SCALE = 1024.0
 """What the integers of the files are divided by: colours and places are then in [0, 1]."""
 VALIDATION, TEST = 5_000, 10_000
 """The first training images are for validation; test images come last."""
-NUMBERS_AT_ONCE = 1_000_000
-"""Entries of the similarity matrices that are computed together."""
+NUMBERS_AT_ONCE = 1_000_000  # entries of the similarity matrices that are computed together
 MNIST_NODES, CIFAR_NODES = "mnist_75sp.npz", "cifar10_150sp.npz"
 CIFAR_FILES = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin")
 MNIST_HOLDS = (
@@ -41,8 +40,7 @@ CIFAR_HOLDS = f"{CIFAR_NODES}[.xz], or data_batch_{{1,2,3,4,5}}.bin and test_bat
 MNIST_RECIPE = SlicRecipe(most=75, asked=95, compactness=0.25)
 CIFAR_RECIPE = SlicRecipe(most=150, asked=200, compactness=10.0)
 SHUFFLE_SEED = 111
-BLOCK = 64
-"""Images that one thread takes at a time."""
+BLOCK = 64  # images that one thread takes at a time
 
 
 def read_superpixels(

@@ -40,11 +40,9 @@ FILES = {
 }
 """Each file, and the split that its images are in."""
 COLUMNS = ("rgb", "centre", "label", "source", "offset", "sobel", "count", "node_ptr", "edge_ptr")
-DEVIATIONS = slice(3, 6)
-"""Columns that hold standard deviations; their integers are twice as fine."""
+DEVIATIONS = slice(3, 6)  # columns that hold standard deviations; their integers are twice as fine
 HALVES_SEED = 41
-VOID = 255
-"""Marks pixels of no class; each counts as the nearest pixel that has one."""
+VOID = 255  # marks pixels of no class; each counts as the nearest pixel that has one
 
 
 def read_voc(folder: Path, files: dict[str, int] = FILES) -> GraphColumns:

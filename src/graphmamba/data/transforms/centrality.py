@@ -11,10 +11,8 @@ from graphmamba.data.parallel import Block, blocks, edges_of, run_all, simple_co
 from graphmamba.data.tables import GraphColumns
 from graphmamba.data.transforms.laplacian import DENSE_UP_TO, ENTRIES
 
-WIDTH, KEPT = 32, 8
-"""Size of the Krylov space, and of what is kept at a restart."""
-DEGENERATE = 1e-9
-"""Eigenvalues closer than this count as equal."""
+WIDTH, KEPT = 32, 8  # size of the Krylov space, and of what is kept at a restart
+DEGENERATE = 1e-9  # eigenvalues closer than this count as equal
 TOLERANCE = 1e-14
 ROUNDING = 1e-12
 EXACT_UP_TO, RESTARTS = 5_000, 100

@@ -10,8 +10,7 @@ from torch import Tensor
 from graphmamba.data.parallel import node_counts, run_all
 from graphmamba.data.tables import GraphColumns
 
-LEAST_GAIN = 1e-7
-"""Least gain of modularity for another level, as in networkx."""
+LEAST_GAIN = 1e-7  # least gain of modularity for another level, as in networkx
 
 
 def louvain_communities(

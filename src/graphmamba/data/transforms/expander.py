@@ -12,11 +12,9 @@ from graphmamba.data.parallel import node_counts, run_all
 from graphmamba.data.tables import GraphColumns, Pairs, boundaries
 from graphmamba.ops.random import draw_bits
 
-COMPLETE_UP_TO = 10
-"""Graphs of at most this many nodes get all pairs instead."""
+COMPLETE_UP_TO = 10  # graphs of at most this many nodes get all pairs instead
 ATTEMPTS = 100
-DENSE_UP_TO = 200
-"""Up to so many nodes, computing all eigenvalues is cheaper than the two needed."""
+DENSE_UP_TO = 200  # up to so many nodes, computing all eigenvalues is cheaper than the two needed
 GAP_TOLERANCE = 1e-6
 
 
