@@ -44,7 +44,7 @@ def reject(*_: object) -> CustomData:
 
 
 def never_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("read_folder", "read_npz", "labelled_molecules"):
+    for name in ("read_folder", "read_npz", "read_smiles_csv"):
         monkeypatch.setattr(own_open, name, reject)
 
 

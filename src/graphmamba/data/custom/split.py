@@ -195,7 +195,7 @@ def _folds(
     return fold
 
 
-def split_key(name: SplitName, cells: Sequence[str], where: Where) -> Key:
+def split_key(name: SplitName | None, cells: Sequence[str], where: Where) -> Key:
     """Read scaffolds, times or the split column."""
     if name == "scaffold":
         found = _scaffolds(tuple(cells))
