@@ -297,7 +297,7 @@ def check_graphs(columns: GraphColumns) -> None:
     graphs = node_ptr.shape[0] - 1
     check_ptr("node_ptr", node_ptr, graphs)
     check_ptr("edge_ptr", edge_ptr, graphs)
-    _check_index("edge_index", columns.edge_index, edge_ptr, node_ptr)
+    check_index("edge_index", columns.edge_index, edge_ptr, node_ptr)
     kinds = {"nodes": node_ptr, "edges": edge_ptr, "graphs": torch.arange(graphs + 1)}
     given = [
         (name, values, int(ptr[-1]), kind)
@@ -305,8 +305,10 @@ def check_graphs(columns: GraphColumns) -> None:
         for name, values in getattr(columns, kind).items()
     ]
     for index, each in columns.pairs.items():
+        if not is_pairs(index):
+            raise UserError(f"the name of pairs must have `index` in it, got '{index}'")
         check_ptr(f"pairs of {index}: ptr", each.ptr, graphs)
-        _check_index(index, each.index, each.ptr, node_ptr)
+        check_index(index, each.index, each.ptr, node_ptr)
         given += [(name, rows, int(each.ptr[-1]), "pairs") for name, rows in each.columns.items()]
     for name, values, rows, kind in given:
         if is_pairs(name):
@@ -348,11 +350,9 @@ def check_ptr(argument: str, ptr: Tensor, graphs: int, rows: int | None = None) 
         raise UserError(f"{argument} must end at {rows}, got {int(ptr[-1])}")
 
 
-def _check_index(name: str, pairs: Tensor, ptr: Boundaries, node_ptr: Boundaries) -> None:
+def check_index(name: str, pairs: Tensor, ptr: Boundaries, node_ptr: Boundaries) -> None:
     """Reject pairs with nodes that their graph does not have."""
-    if not is_pairs(name):
-        raise UserError(f"the name of pairs must have `index` in it, got '{name}'")
-    if pairs.shape != (2, int(ptr[-1])) or pairs.is_floating_point():
+    if pairs.shape != (2, int(ptr[-1])) or pairs.is_floating_point() or pairs.dtype == torch.bool:
         raise UserError(
             f"{name} must hold integers of shape [2, {int(ptr[-1])}], "
             f"got {pairs.dtype} of shape {list(pairs.shape)}"

@@ -64,9 +64,9 @@ def test_one_node_without_edges_or_features() -> None:
     [
         ({"x": torch.ones(2, 4)}, "graph 1: x must have the columns of graph 0"),
         ({"x": torch.full((2, 3), torch.nan)}, "graph 1, row 0: x column 0 must be a finite"),
-        ({"edge_index": LOOP + 1}, "graph 1, row 1: edge_index must be a node of its graph"),
+        ({"edge_index": LOOP + 1}, "edge_index must hold nodes 0 to 1 in graph 1, got [1, 2]"),
         ({"edge_index": LOOP[0]}, "edge_index must have shape [2, pairs]"),
-        ({"edge_index": LOOP.float()}, "edge_index must be whole numbers"),
+        ({"edge_index": LOOP.float()}, "edge_index must hold integers of shape [2, 4]"),
         ({"edge_attr": torch.ones(2, 1)}, "graph 0: edge_attr must be a tensor as in other graphs"),
         ({"y": None}, "graph 1: y must be a tensor or a number as in other graphs, got NoneType"),
         ({"y": "yes"}, "graph 1: y must be a tensor or a number, got str"),
