@@ -24,11 +24,10 @@ from graphmamba.data.tables import GraphColumns, boundaries
 from graphmamba.errors import UserError
 
 NEIGHBOURS = 8
-VALUE_SCALE = 1020.0
-CENTRE_SCALE = 1024.0
-"""What the integers of the files are divided by: colours and places are then in [0, 1]."""
+# what the integers of the files are divided by: colours and places are then in [0, 1]
+VALUE_SCALE, CENTRE_SCALE = 1020.0, 1024.0
+# the first training images are for validation; test images come last
 VALIDATION, TEST = 5_000, 10_000
-"""The first training images are for validation; test images come last."""
 NUMBERS_AT_ONCE = 1_000_000  # entries of the similarity matrices that are computed together
 MNIST_NODES, CIFAR_NODES = "mnist_75sp.npz", "cifar10_150sp.npz"
 CIFAR_FILES = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin")
@@ -99,8 +98,7 @@ def join_superpixels(
 def split_of(images: int, test: int = TEST) -> Int[Tensor, " graphs"]:
     """Split of each image, in the order of the original files."""
     number = torch.arange(images)
-    is_test = number >= images - test
-    return torch.where(is_test, 2, (number < VALIDATION).long())
+    return torch.where(number >= images - test, 2, (number < VALIDATION).long())
 
 
 def join_nearest(
@@ -149,13 +147,15 @@ def read_mnist(folder: Path) -> GraphColumns:
     """Read superpixels where the folder has them, and else make them of the raw images."""
     if any((folder / name).is_file() for name in (MNIST_NODES, f"{MNIST_NODES}.xz")):
         return read_superpixels(folder, MNIST_NODES, colours=1)
-    images, labels = [], []
-    for part in ("train", "t10k"):
-        name = f"{part}-images-idx3-ubyte"
-        images.append(read_idx(find_file(folder, name, f"{name}.gz"), 3)[..., None])
-        name = f"{part}-labels-idx1-ubyte"
-        labels.append(read_idx(find_file(folder, name, f"{name}.gz"), 1))
-    return superpixels_of(images, labels, MNIST_RECIPE, "built from MNIST's images")
+    images, labels = (
+        [
+            read_idx(find_file(folder, f"{part}-{kind}-ubyte", f"{part}-{kind}-ubyte.gz"), axes)
+            for part in ("train", "t10k")
+        ]
+        for kind, axes in (("images-idx3", 3), ("labels-idx1", 1))
+    )
+    grey = [each[..., None] for each in images]
+    return superpixels_of(grey, labels, MNIST_RECIPE, "built from MNIST's images")
 
 
 def read_cifar10(folder: Path) -> GraphColumns:
