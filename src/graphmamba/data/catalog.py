@@ -1,7 +1,7 @@
 """The ten benchmarks of the paper: features, tasks and sizes, as a table."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from graphmamba.checks import check_choice, check_least, check_types
 from graphmamba.errors import UserError
@@ -42,9 +42,7 @@ METRICS_OF: dict[PredictionKind, tuple[MetricName, ...]] = {
     "multi-label": ("average_precision", "roc_auc", "macro_f1", "micro_f1", "log_loss"),
     "regression": ("mean_absolute_error", "rmse", "r2", "spearman"),
     "link": (
-        "mrr", "hits@1", "hits@3", "hits@10",
-        "mrr_filtered", "hits@1_filtered", "hits@3_filtered", "hits@10_filtered",
-        "mrr_extended", "hits@1_extended", "hits@3_extended", "hits@10_extended",
+        *(name for name in get_args(MetricName) if name.startswith(("mrr", "hits@"))),
         "roc_auc", "average_precision",
     ),
 }  # fmt: skip
@@ -109,11 +107,8 @@ class Task:
         if not (kind == "classes" and self.metric == "accuracy_sbm"):
             check_choice(f"metric of {told}", self.metric, self.metrics)
         if kind == "classes":
-            check_choice(
-                f"outputs of {self.loss}",
-                self.outputs,
-                (1 if self.loss in SINGLE else self.classes,),
-            )
+            outputs = 1 if self.loss in SINGLE else self.classes
+            check_choice(f"outputs of {self.loss}", self.outputs, (outputs,))
         else:
             check_least("outputs", self.outputs, 0 if kind == "link" else 1)
 
@@ -173,7 +168,6 @@ PEPTIDE_FUNCTIONS = (
     "antifungal", "cell-cell communication", "anticancer", "drug delivery vehicle",
     "antimicrobial", "antiviral", "antihypertensive", "antibacterial", "antiparasitic", "toxic",
 )  # fmt: skip
-"""Labels of Peptides-func."""
 PEPTIDE_STRUCTURES = (
     "Inertia_mass_a", "Inertia_mass_b", "Inertia_mass_c", "Inertia_valence_a",
     "Inertia_valence_b", "Inertia_valence_c", "length_a", "length_b", "length_c", "Spherocity",
@@ -278,14 +272,13 @@ def features_in_words(features: Features) -> str:
     """Describe the features of nodes and edges."""
     nodes = _counted(features.node_columns, "number") + " per node"
     edges = _counted(features.edge_columns, "number") + " per edge"
-    has_graphs = features.graph_columns > 0
-    return ", ".join(
-        [
-            "atoms of molecules" if features.nodes == "atoms" else nodes,
-            "bonds" if features.edges == "bonds" else edges,
-            *([_counted(features.graph_columns, "number") + " per graph"] * has_graphs),
-        ]
-    )
+    told = [
+        "atoms of molecules" if features.nodes == "atoms" else nodes,
+        "bonds" if features.edges == "bonds" else edges,
+    ]
+    if features.graph_columns:
+        told.append(_counted(features.graph_columns, "number") + " per graph")
+    return ", ".join(told)
 
 
 def task_in_words(task: Task) -> str:

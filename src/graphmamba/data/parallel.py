@@ -88,11 +88,6 @@ class Block:
     local: Int[Tensor, " nodes"]  # number of each node within its graph
 
 
-def node_counts(columns: GraphColumns) -> Int[Tensor, " graphs"]:
-    """Nodes of each graph."""
-    return columns.node_ptr.diff()
-
-
 def global_edges(columns: GraphColumns) -> Int[Tensor, "2 edges"]:
     """Edges with their nodes counted from the first node of the set."""
     starts = columns.node_ptr[:-1].repeat_interleave(columns.edge_ptr.diff())
@@ -127,7 +122,7 @@ def blocks(
     Returns:
         The blocks of small graphs, and those of one large graph each.
     """
-    counts = node_counts(columns)
+    counts = columns.node_ptr.diff()
     order = counts.argsort(stable=True)
     order = order[counts[order] > 0]
     small, large = order[counts[order] <= largest], order[counts[order] > largest]
@@ -137,18 +132,18 @@ def blocks(
         place, nodes = _ranges(starts, counts[graphs])
         return Block(graphs, int(counts[graphs].max()), nodes, place, nodes - starts[place])
 
-    sizes, first, found = counts[small].tolist(), 0, []
-    while first < len(sizes):
-        end, used = first, 0
-        while end < len(sizes):
-            used += sizes[end] * min(sizes[end], width or sizes[end])
-            is_full = used > entries or (width is None and sizes[end] != sizes[first])
-            if is_full and end > first:
-                break
-            end += 1
-        found.append(block(small[first:end]))
-        first = end
-    return found, [block(graph) for graph in large.split(1)] if len(large) else []
+    cuts, used = [], 0
+    sizes = counts[small].tolist()
+    for number, size in enumerate(sizes):
+        cost = size * min(size, width or size)
+        used += cost
+        if number and (used > entries or (width is None and size != sizes[number - 1])):
+            cuts.append(number)
+            used = cost
+    return (
+        [block(graphs) for graphs in small.tensor_split(cuts) if len(graphs)],
+        [block(graph) for graph in large.split(1) if len(graph)],
+    )
 
 
 def edges_of(columns: GraphColumns, block: Block) -> Int[Tensor, "3 edges"]:

@@ -238,7 +238,11 @@ class GraphStore:
             back = torch.empty_like(place)
             back[place] = torch.arange(len(place), device=self._home)
             edges = {name: _select(name, values, back) for name, values in edges.items()}
-        names = [kind.removeprefix(PAIRS) for kind in self.tables if kind.startswith(PAIRS)]
+        pairs = {}
+        for kind in self.tables:
+            if kind.startswith(PAIRS):
+                index = given[kind].pop(kind.removeprefix(PAIRS))
+                pairs[kind.removeprefix(PAIRS)] = Pairs(ptrs[kind], index, given[kind])
         return GraphColumns(
             node_ptr=ptrs["nodes"],
             edge_ptr=ptrs["edges"],
@@ -246,10 +250,7 @@ class GraphStore:
             nodes=given["nodes"],
             edges=edges,
             graphs=given["graphs"],
-            pairs={
-                name: Pairs(ptrs[PAIRS + name], given[PAIRS + name].pop(name), given[PAIRS + name])
-                for name in names
-            },
+            pairs=pairs,
             split=self.split,
             source=self.source,
         )
@@ -273,8 +274,7 @@ class GraphStore:
             made = Table.of(torch.from_numpy(tables[kind].ptr), columns).columns
             tables[kind] = replace(tables[kind], columns={**tables[kind].columns, **made})
         names = Counter(name for table in tables.values() for name in table.columns)
-        twice = [name for name, times in names.items() if times > 1]
-        if twice:
+        if twice := [name for name, times in names.items() if times > 1]:
             raise UserError(f"a column must not have two kinds of rows, got {twice} again")
         return GraphStore.from_tables(tables, self.split, self.source).to(self._home)
 

@@ -19,7 +19,6 @@ from graphmamba.data.tables import LINKS, boundaries
 from graphmamba.errors import UserError
 
 ADJACENCY = ("adj_t", "adj")  # where some transforms of PyG put the edges
-SPACE = 3  # coordinates of a point in space
 NO_EDGES = torch.empty(2, 0, dtype=torch.int64)
 
 
@@ -44,7 +43,7 @@ def from_graphs(
     each, rule = list_of(graphs), rule or LabelRule()
     for place, graph in enumerate(each):
         points = graph.get("pos")
-        if isinstance(points, Tensor) and points.dim() == 2 and points.shape[1] == SPACE:  # noqa: PLR2004
+        if isinstance(points, Tensor) and points.shape[1:] == (3,):
             raise UserError(
                 f"graph {place}: pos must be left out: layers that turn with a graph in 3-D are "
                 "not supported; put distances into edge_attr, or coordinates into x"

@@ -8,7 +8,7 @@ from jaxtyping import Int
 from torch import Tensor
 
 from graphmamba.checks import check_least
-from graphmamba.data.parallel import node_counts, run_all
+from graphmamba.data.parallel import run_all
 from graphmamba.data.tables import GraphColumns, Pairs, boundaries
 from graphmamba.ops.random import draw_bits
 
@@ -90,7 +90,7 @@ def _draw(nodes: int, degree: int, generator: torch.Generator | None) -> Int[Ten
 
 def all_expanders(columns: GraphColumns, degree: int, seed: int = 0) -> Pairs:
     """`expander_edges` of every graph; each depends only on the index of the graph."""
-    counts = node_counts(columns)
+    counts = columns.node_ptr.diff()
     seeds: list[int] = draw_bits(torch.tensor(seed), torch.arange(len(counts))).tolist()
 
     def draw(graph: int) -> Int[Tensor, "2 expanders"]:
