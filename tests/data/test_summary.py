@@ -65,7 +65,6 @@ def test_pairs_to_tell_apart_are_counted() -> None:
     assert summarise(graphs).pairs is None
     graphs.pairs["edge_label_index"] = Pairs(torch.tensor([0, 2, 3]), torch.zeros(2, 3).long())
     pairs = summarise(graphs).pairs
-    assert pairs is not None
     assert pairs.tolist() == [2, 1]
 
 

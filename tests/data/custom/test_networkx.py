@@ -62,7 +62,7 @@ def test_directed_and_repeated_edges_and_labels_of_nodes() -> None:
         (lambda graph: graph.clear(), "graph 0: must have a node, got none"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_reported(change, message: str) -> None:  # type: ignore[no-untyped-def]
+def test_what_is_wrong_is_reported(change, message: str) -> None:
     graphs = [graph.copy() for graph in GRAPHS]
     change(graphs[0])
     with pytest.raises(UserError, match=message):
@@ -83,7 +83,6 @@ def test_files_of_graphml_are_read_and_predicted(tmp_path: Path) -> None:
     options = DataOptions(target="kind", split="time", split_column="year")
     own = open_custom(folder, options, tmp_path / "sets")
     assert own.class_names == ("sour", "süß")
-    assert own.store.split is not None
     assert own.store.split.tolist() == [2, 1] + [0] * 8
     assert own.store[9].edge_index.tolist() == [[0, 1, 1, 2], [1, 0, 2, 1]]
     known = ("nodes/mass", "nodes/element=C", "nodes/element=O", "edges/weight")
@@ -99,7 +98,6 @@ def test_graphs_from_python_are_split_by_their_attributes() -> None:
     graphs = [molecule(2, "ab"[n % 2], year=2000 - n) for n in range(10)]
     options = DataOptions(target="kind", split="time", split_column="year")
     split = read_graphs(graphs, options)[1].split
-    assert split is not None
     assert split.tolist() == [2, 1] + [0] * 8
     year = DataOptions(target="year", task="regression")
     alone, among = (read_graphs(each, year)[0].columns.nodes["x"] for each in (graphs[0], graphs))

@@ -31,7 +31,6 @@ def test_esol_is_split_by_scaffold(data_folder: Path, tmp_path: Path) -> None:
     path = data_folder / "own" / "delaney-processed.csv"
     target = "measured log solubility in mols per litre"
     own = open_custom(path, DataOptions(target=target, split="scaffold"), tmp_path)
-    assert own.store.split is not None
     assert own.store.split.bincount().tolist() == [902, 113, 113]
 
 

@@ -34,7 +34,6 @@ def test_as_many_images_are_drawn_for_each_part_as_published() -> None:
 def test_regions_have_the_classes_of_the_objects_there(tmp_path: Path) -> None:
     write_coco(tmp_path)
     columns = read_coco(tmp_path, FRACTIONS)
-    assert columns.split is not None
     assert sorted(columns.split[:3].tolist()) == [0, 0, 1]
     assert columns.split[3] == 2
     # category 90 is the second of the file's two; its object is the upper left quarter

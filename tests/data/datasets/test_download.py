@@ -50,7 +50,6 @@ def save_contacts(folder: Path) -> None:
 
 def check_contacts(columns: GraphColumns, sizes: list[int], split: list[int]) -> None:
     assert columns.node_ptr.diff().tolist() == sizes
-    assert columns.split is not None
     assert columns.split.tolist() == split
     assert torch.equal(columns.edge_index, EDGES.repeat(1, len(sizes)))
     assert torch.equal(columns.nodes["x"][:, 0], torch.tensor(sizes).repeat_interleave(
@@ -62,7 +61,6 @@ def check_contacts(columns: GraphColumns, sizes: list[int], split: list[int]) ->
 
 def read(name: str, folder: Path) -> GraphColumns:
     paths = find_fetched(name, folder)
-    assert paths is not None
     return read_fetched(name, paths)
 
 
@@ -125,7 +123,6 @@ def test_struct_targets_are_standardised_over_all_parts(tmp_path: Path) -> None:
     torch.testing.assert_close(
         columns.graphs["y"], torch.tensor([-1.0, 0, 1])[:, None].expand(3, 11)
     )
-    assert columns.split is not None
     assert columns.split.tolist() == [0, 1, 2]
     assert columns.node_ptr.tolist() == [0, 3, 6, 9]
 

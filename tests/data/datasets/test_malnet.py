@@ -55,7 +55,6 @@ def test_published_edge_lists_give_the_same(tmp_path: Path) -> None:
     assert torch.equal(listed.edge_index, packed.edge_index)
     assert torch.equal(listed.node_ptr, packed.node_ptr)
     assert torch.equal(listed.graphs["y"], packed.graphs["y"])
-    assert listed.split is not None
     assert listed.split.tolist() == [0, 1, 2]
     file.unlink()
     with pytest.raises(UserError, match=r"family must hold test\.edgelist, got no such file"):

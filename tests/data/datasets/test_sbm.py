@@ -27,7 +27,6 @@ def graph_of(columns: GraphColumns, number: int) -> tuple[Tensor, Tensor, Tensor
 @pytest.mark.parametrize("draw", DRAWS)
 def test_graphs_are_simple_and_in_three_parts(draw: Callable[..., GraphColumns]) -> None:
     columns = draw(SIZES, seed=1)
-    assert columns.split is not None
     assert columns.split.bincount().tolist() == list(SIZES)
     assert torch.equal(columns.nodes["x"].sum(dim=1), torch.ones(int(columns.node_ptr[-1])))
     for number in (0, 130, 249):

@@ -141,7 +141,6 @@ def test_the_files_of_another_set_are_not_kept(
 @pytest.mark.parametrize("name", ["cluster", "pattern"])
 def test_what_is_drawn_is_as_catalogued(name: str) -> None:
     draw = SOURCES[name].generate
-    assert draw is not None
     check_benchmark(draw((6, 1, 1), 0), CATALOG[name], "the recipe")
 
 
@@ -203,7 +202,7 @@ def test_nothing_is_computed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPat
         raise AssertionError("what is kept must be opened")
 
     monkeypatch.setattr(precompute, "precomputed", reject)
-    monkeypatch.setitem(sources.SOURCES, "pattern", sources.Source(generate=reject))  # type: ignore[arg-type]
+    monkeypatch.setitem(sources.SOURCES, "pattern", sources.Source(generate=reject))
     again = open_with_columns("pattern", Precompute(num_eigenvectors=3), tmp_path, sizes=SIZES)
     assert torch.equal(again[1].laplacian_vectors, first[1].laplacian_vectors)
     assert set(open_with_columns("pattern", data_dir=tmp_path, sizes=SIZES)[0].keys()) == {
