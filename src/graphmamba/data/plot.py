@@ -100,14 +100,8 @@ def _draw_targets(panel: Any, summary: Summary) -> None:
     for name in names:
         mean, deviation = summary.targets[name]
         boxes.append(((summary.values[name].double() - mean) / (deviation or 1.0)).numpy())
-    panel.boxplot(
-        boxes,
-        positions=range(len(names)),
-        orientation="horizontal",
-        whis=(5, 95),
-        showfliers=False,
-        manage_ticks=False,
-    )
+    style = {"whis": (5, 95), "showfliers": False, "manage_ticks": False}
+    panel.boxplot(boxes, positions=range(len(names)), orientation="horizontal", **style)
     _name_rows(panel, names)
 
 

@@ -48,7 +48,11 @@ class Summary:
     @property
     def targets(self) -> dict[str, tuple[float, float]]:
         """Mean and deviation of each target."""
-        return {name: _spread(values) for name, values in self.values.items()}
+        known = {name: values.double() for name, values in self.values.items()}
+        return {
+            name: (float(each.mean()), float(each.std(correction=0))) if len(each) else (nan, nan)
+            for name, each in known.items()
+        }
 
 
 def summarise(columns: GraphColumns, sample: int = DIAMETERS, names: Sequence[str] = ()) -> Summary:
@@ -100,11 +104,6 @@ def _labels(columns: GraphColumns, names: Sequence[str]) -> dict[str, Any]:
             "labels": counts, "answers": _named((~rows.isnan()).sum(dim=0).tolist(), names),
         }  # fmt: skip
     return found | {"values": _named([column[~column.isnan()] for column in rows.T], names)}
-
-
-def _spread(values: Float[Tensor, " known"]) -> tuple[float, float]:
-    known = values.double()
-    return (float(known.mean()), float(known.std(correction=0))) if len(known) else (nan, nan)
 
 
 def _named(values: Sequence[Item], names: Sequence[str]) -> dict[str, Item]:

@@ -242,15 +242,8 @@ def read_masks(
 ) -> tuple[Int[Tensor, " nodes"], int]:
     """Number the split of each node: 0 training, 1 validation, 2 test, 3 none of them.
 
-    Args:
-        masks: All three of `MASKS`, each with a value for each node: [nodes], [nodes, splits] or
-            [splits, nodes].
-        nodes: How many there are.
-        split_index: Which of several splits is meant.
-        source: What a message calls the graphs.
-
-    Returns:
-        The numbers, and how many splits there are to choose from.
+    All three of `MASKS` have a value for each node: [nodes], or [nodes, splits] or [splits, nodes]
+    for several splits. Also returns how many splits there are to choose from.
     """
     if missing := [name for name in MASKS if name not in masks]:
         raise UserError(f"{source}: {', '.join(MASKS)} must be given together, got no {missing[0]}")

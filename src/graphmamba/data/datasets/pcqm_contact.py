@@ -120,13 +120,8 @@ def draw_negatives(
     allowed, as in the Long Range Graph Benchmark. No shape depends on the data, and nothing waits
     for the device.
 
-    Args:
-        positives: Positive pairs, in both directions, as indices in the batch.
-        node_ptr: Where each graph's nodes begin.
-        stream: Random stream, on the device of the pairs.
-
-    Returns:
-        The pairs, and which of them are valid.
+    Pairs are indices in the batch, positive ones in both directions; returns the negative ones,
+    and which of them are valid.
     """
     head = positives[0].repeat_interleave(NEGATIVES)
     graph = torch.searchsorted(node_ptr, head, right=True) - 1

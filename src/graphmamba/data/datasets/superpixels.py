@@ -47,11 +47,8 @@ def read_superpixels(
 ) -> GraphColumns:
     """Read superpixel nodes and join them.
 
-    Args:
-        folder: Holds `file`, an `.npz` as it is or packed with xz.
-        file: Its name without `.xz`.
-        colours: Values of a node: 1 for grey images, 3 for colour images.
-        images: How many images to take, from the first on; all where it is None.
+    `file` is an `.npz` as it is or packed with xz, with 1 or 3 colours for each node; `images` is
+    how many to take, from the first on.
     """
     path = find_file(folder, f"{file}.xz", file)
     arrays = read_arrays(path, ["value", "centre", "ptr", "label"])
