@@ -36,7 +36,7 @@ from graphmamba.errors import UserError
 from graphmamba.ops.checks import check_rows
 
 PAIRS = "pairs."
-TAKEN = frozenset({"batch", "edge_index", "graph_key", "num_nodes", "ptr", *HIDDEN})
+RESERVED = frozenset({"batch", "edge_index", "graph_key", "num_nodes", "ptr", *HIDDEN})
 """Names that are reserved for columns of a store or batch."""
 
 
@@ -319,9 +319,10 @@ def check_graphs(columns: GraphColumns) -> None:
             )
     names = Counter([*(name for name, *_ in given), *columns.pairs])
     for name, times in names.items():
-        if not name.isidentifier() or name in TAKEN:
+        if not name.isidentifier() or name in RESERVED:
             raise UserError(
-                f"a column's name must be an identifier and none of {sorted(TAKEN)}, got '{name}'"
+                f"a column's name must be an identifier and none of {sorted(RESERVED)}, "
+                f"got '{name}'"
             )
         if times > 1:
             raise UserError(f"a column must belong to nodes, edges or graphs, got '{name}' twice")

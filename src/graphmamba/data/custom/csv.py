@@ -154,7 +154,7 @@ def _read_parquet(path: Path) -> CsvTable:
 
 
 @dataclass(frozen=True)
-class Roster:
+class NodeIndex:
     """Index of all nodes by name."""
 
     graphs: Any  # names of the graphs, a pandas `Index`
@@ -176,7 +176,7 @@ class Roster:
         return graph, torch.stack(ends)
 
 
-def _list_nodes(nodes: CsvTable, graphs: CsvTable | None) -> Roster:
+def _list_nodes(nodes: CsvTable, graphs: CsvTable | None) -> NodeIndex:
     """Number graphs in the order of `graphs.csv`, or of their first nodes; nodes in theirs."""
     import pandas as pd
 
@@ -199,7 +199,7 @@ def _list_nodes(nodes: CsvTable, graphs: CsvTable | None) -> Roster:
     node_ptr, order = boundaries(counts), graph.argsort(stable=True)
     place = torch.empty_like(order)
     place[order] = torch.arange(len(order)) - node_ptr[graph[order]]
-    return Roster(listed, keys, node_ptr, order, place)
+    return NodeIndex(listed, keys, node_ptr, order, place)
 
 
 def _look_up(table: CsvTable, column: str, index: Any, keys: Any, what: str) -> Int[Tensor, " row"]:
@@ -278,17 +278,17 @@ def read_folder(
             raise UserError(f"pairs have one label of 0 and 1, got {rule} for {[*cells]}")
         rule = LabelRule(task="multi-label")
     labels = read_labels(cells, rule, table.where)
-    found, roster = _graphs_of(folder, tables, label, undirected)
+    found, lookup = _graphs_of(folder, tables, label, undirected)
     columns = replace(found.columns, split=read_split(tables.get("graphs")))
     if level == "graph":
         columns.graphs["y"] = labels.values
     elif level == "node":
-        columns.nodes["y"] = labels.values[roster.order]
+        columns.nodes["y"] = labels.values[lookup.order]
     else:
-        columns.pairs[LINKS] = _lay_pairs(table, roster, labels.values[:, 0])
+        columns.pairs[LINKS] = _lay_pairs(table, lookup, labels.values[:, 0])
     if "split" in tables["nodes"].names:
         has_split = columns.split is not None
-        columns.nodes[NODE_SPLIT] = _node_split(tables["nodes"], level, has_split)[roster.order]
+        columns.nodes[NODE_SPLIT] = _node_split(tables["nodes"], level, has_split)[lookup.order]
     names = () if level == "link" else labels.names
     return replace(found, columns=columns).labelled(task_of(level, labels), names)
 
@@ -296,9 +296,9 @@ def read_folder(
 def read_folder_unlabelled(folder: Path, label: tuple[str, ...], undirected: bool) -> CustomGraphs:
     """Read graphs to predict, and pairs to score; target columns may be missing."""
     tables = _read_tables(folder)
-    found, roster = _graphs_of(folder, tables, label, undirected)
+    found, lookup = _graphs_of(folder, tables, label, undirected)
     if "pairs" in tables:
-        found.columns.pairs[LINKS] = _lay_pairs(tables["pairs"], roster)
+        found.columns.pairs[LINKS] = _lay_pairs(tables["pairs"], lookup)
     return found
 
 
@@ -348,11 +348,11 @@ def _find_level(
 
 def _graphs_of(
     folder: Path, tables: dict[str, CsvTable], label: tuple[str, ...], undirected: bool
-) -> tuple[CustomGraphs, Roster]:
+) -> tuple[CustomGraphs, NodeIndex]:
     """Make the columns of all graphs, without labels and splits."""
     nodes, edges = tables["nodes"], tables["edges"]
-    roster = _list_nodes(nodes, tables.get("graphs"))
-    graph, index = roster.pairs(edges)
+    lookup = _list_nodes(nodes, tables.get("graphs"))
+    graph, index = lookup.pairs(edges)
     features = {
         table: [name for name in tables[table].names if name not in {*keys, *label}]
         for table, keys in KEYS_OF.items()
@@ -365,10 +365,10 @@ def _graphs_of(
         index = torch.cat([index, index.flip(0)[:, back]], dim=1)
         attributes = torch.cat([attributes, attributes[back]])
     order = graph.argsort(stable=True)
-    x = nodes.numbers(features["nodes"])[roster.order]
+    x = nodes.numbers(features["nodes"])[lookup.order]
     columns = GraphColumns(
-        node_ptr=roster.node_ptr,
-        edge_ptr=boundaries(torch.bincount(graph, minlength=len(roster.graphs))),
+        node_ptr=lookup.node_ptr,
+        edge_ptr=boundaries(torch.bincount(graph, minlength=len(lookup.graphs))),
         edge_index=index[:, order],
         # a model needs some feature; without any, all nodes look alike
         nodes={"x": x if x.shape[1] else torch.ones(len(x), 1)},
@@ -380,18 +380,18 @@ def _graphs_of(
         columns=columns,
         features=numbers_of(columns),
         feature_names=tuple(f"{table}/{name}" for table in features for name in features[table]),
-        graph_names=tuple(roster.graphs),
-        node_names=tuple(own[row] for row in roster.order.tolist()),
-    ), roster
+        graph_names=tuple(lookup.graphs),
+        node_names=tuple(own[row] for row in lookup.order.tolist()),
+    ), lookup
 
 
 def _lay_pairs(
-    pairs: CsvTable, roster: Roster, answers: Float[Tensor, " rows"] | None = None
+    pairs: CsvTable, lookup: NodeIndex, answers: Float[Tensor, " rows"] | None = None
 ) -> Pairs:
     """Sort the rows of `pairs.csv` by graph, with their labels if there are any."""
-    graph, index = roster.pairs(pairs)
+    graph, index = lookup.pairs(pairs)
     order = graph.argsort(stable=True)
-    ptr = boundaries(torch.bincount(graph, minlength=len(roster.graphs)))
+    ptr = boundaries(torch.bincount(graph, minlength=len(lookup.graphs)))
     columns = {} if answers is None else {"edge_label": answers[order]}
     return Pairs(ptr, index[:, order], columns)
 

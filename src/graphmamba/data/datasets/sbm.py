@@ -36,7 +36,7 @@ class Blocks:
     """Block of each node; past a graph's end, the number of blocks."""
     rank: Int[Tensor, "graphs nodes"]  # place of each node within its block
     counts: Int[Tensor, " graphs"]
-    luck: Float[Tensor, "graphs nodes nodes"]
+    uniform: Float[Tensor, "graphs nodes nodes"]
     """Number of each pair, which is joined where it is below the pair's chance."""
 
 
@@ -105,8 +105,8 @@ def assign_blocks(sizes: Int[Tensor, "graphs blocks"], generator: torch.Generato
     place = keys.argsort(dim=1).argsort(dim=1)
     block = torch.searchsorted(ends, place, right=True)
     start = torch.nn.functional.pad(ends, (1, 0)).gather(1, block)
-    luck = torch.rand((*block.shape, block.shape[1]), generator=generator)
-    return Blocks(block, place - start, counts, luck)
+    uniform = torch.rand((*block.shape, block.shape[1]), generator=generator)
+    return Blocks(block, place - start, counts, uniform)
 
 
 def _draw_sizes(shape: tuple[int, ...], generator: torch.Generator) -> Int[Tensor, "*shape"]:
@@ -124,7 +124,7 @@ def _join(
     blocks: Blocks, chance: Float[Tensor, "kinds kinds"]
 ) -> Bool[Tensor, "graphs nodes nodes"]:
     pair = blocks.block[:, :, None] * len(chance) + blocks.block[:, None, :]
-    edges = (blocks.luck < chance.flatten()[pair]).triu_(1)
+    edges = (blocks.uniform < chance.flatten()[pair]).triu_(1)
     return edges | edges.mT
 
 
