@@ -111,16 +111,10 @@ def simple_columns(columns: GraphColumns, has_loops: bool = False) -> GraphColum
 def blocks(
     columns: GraphColumns, entries: int, largest: int, width: int | None = None
 ) -> tuple[list[Block], list[Block]]:
-    """Divide the graphs into blocks of similar size, the smallest first.
+    """Divide the graphs into blocks of similar size, the smallest first, and those of one each.
 
-    Args:
-        columns: The set.
-        entries: Most matrix entries of a block.
-        largest: Larger graphs are a block each.
-        width: The most numbers that a node takes; without it graphs of a block are of one size.
-
-    Returns:
-        The blocks of small graphs, and those of one large graph each.
+    A block has at most `entries` matrix entries. With a `width`, the most numbers that a node
+    takes, graphs of a block need not be of one size. Larger graphs than `largest` are a block each.
     """
     counts = columns.node_ptr.diff()
     order = counts.argsort(stable=True)

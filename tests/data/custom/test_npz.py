@@ -22,11 +22,7 @@ PATHS: dict[str, Any] = {
     "edge_index": [[0, 1, 0], [1, 2, 0]],
     "y": [1, 0],
 }
-LINKS: dict[str, Any] = {
-    "pair_ptr": [0, 1, 1],
-    "edge_label_index": [[0], [2]],
-    "edge_label": [1],
-}
+LINKS: dict[str, Any] = {"pair_ptr": [0, 1, 1], "edge_label_index": [[0], [2]], "edge_label": [1]}
 
 
 def save(folder: Path, **arrays: Any) -> Path:

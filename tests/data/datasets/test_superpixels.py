@@ -19,12 +19,7 @@ from graphmamba.data.datasets.superpixels import (
     shuffled_nodes,
 )
 from graphmamba.errors import UserError
-from tests.helpers.image_files import (
-    smooth_noise,
-    write_cifar_folder,
-    write_idx,
-    write_mnist,
-)
+from tests.helpers.image_files import smooth_noise, write_cifar_folder, write_idx, write_mnist
 from tests.helpers.raw_files import write_superpixels
 
 pytest.importorskip("skimage")

@@ -84,12 +84,8 @@ def convert(graphs: Any, target: Sequence[str] = (), known: Sequence[str] = ()) 
     """Turn attributes of nodes and edges into features.
 
     Numbers and lists of numbers stay as they are, words are one-hot encoded. Edges of undirected
-    graphs go both ways; repeated edges stay.
-
-    Args:
-        graphs: One graph, or several with the same attributes.
-        target: Attributes that are labels, of graphs or else of nodes.
-        known: Names of the features of the training; empty for all that are found.
+    graphs go both ways; repeated edges stay. `target` are labels, of graphs or else of nodes, and
+    `known` the features of the training; empty for all that are found.
     """
     import networkx as nx
 

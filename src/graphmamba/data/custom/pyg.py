@@ -131,9 +131,11 @@ def _labels(graphs: list[Data], rule: LabelRule) -> tuple[list[Tensor], LabelRul
 
 def _check_rows(name: str, parts: list[Tensor], wanted: list[int] | None, why: str = "") -> None:
     """Reject rows that would slip from one graph to the next."""
-    for place, values in enumerate(parts if wanted else ()):
+    if wanted is None:
+        return
+    for place, values in enumerate(parts):
         count = len(values) if values.dim() else -1
-        if wanted and count != wanted[place]:
+        if count != wanted[place]:
             is_vector = name == "y" and values.dim() == 1 and count > 1
             hint = f"; {count} labels of one graph have shape [1, {count}]" if is_vector else ""
             raise UserError(

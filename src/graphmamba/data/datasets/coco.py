@@ -52,12 +52,7 @@ class Photographs:
 
 
 def read_coco(folder: Path, fractions: tuple[float, float] = FRACTIONS) -> GraphColumns:
-    """Make the regions of all images.
-
-    Args:
-        folder: COCO 2017 as it is unpacked: `train2017/`, `val2017/` and `annotations/`.
-        fractions: Of the training images, those for training and those for validation.
-    """
+    """Make the regions of all images of COCO 2017; `fractions` divide the training images."""
     training, testing = (read_instances(folder, part) for part in (TRAINING, TESTING))
     drawn = draw_parts(len(training.images), fractions)
     parts = np.concatenate([drawn, np.full(len(testing.images), 2)])

@@ -142,10 +142,7 @@ def _flatten(
         boundaries(edges.sum(dim=(1, 2))),
         # there are many edges to keep until the end
         torch.stack([source, target]).short(),
-        {
-            "x": torch.nn.functional.one_hot(signal[here], signals).float(),
-            "y": label[here].long(),
-        },
+        {"x": torch.nn.functional.one_hot(signal[here], signals).float(), "y": label[here].long()},
     )
 
 
