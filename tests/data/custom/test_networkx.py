@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphmamba.data.custom import DataOptions, open_custom
+from graphmamba.data.custom import DataOptions, LabelRule, open_custom
 from graphmamba.data.custom.networkx import convert, from_networkx
 from graphmamba.data.custom.open import read_graphs, read_unlabelled
 from graphmamba.errors import UserError
@@ -39,6 +39,12 @@ def test_attributes_become_features() -> None:
         convert(GRAPHS, ("kind",), names[:1] + names[2:])
     with pytest.raises(UserError, match=r"that the model was trained on, .*; got no nodes/size"):
         convert(GRAPHS, ("kind",), ("nodes/size",))
+
+
+def test_words_are_the_classes_that_are_named() -> None:
+    own = from_networkx(GRAPHS, "kind", LabelRule(classes=("süß", "sour", "bitter")))
+    assert own.class_names == ("süß", "sour", "bitter")
+    assert own.columns.graphs["y"].tolist() == [0, 1, 1]
 
 
 def test_directed_and_repeated_edges_and_labels_of_nodes() -> None:

@@ -163,6 +163,11 @@ def test_words_are_classes_by_their_names() -> None:
     assert from_graphs(nodes).columns.nodes["y"].tolist() == [1, 0, 1, 0]
     with pytest.raises(UserError, match="graph 0: y must be one of 'safe', 'odd', got 'toxic'"):
         from_graphs(graphs, LabelRule(classes=("safe", "odd")))
+    with pytest.raises(UserError, match=r"y must hold numbers for task='regression', got \['toxic"):
+        from_graphs(graphs, LabelRule("regression"))
+    years = [Data(x=torch.ones(2, 1), edge_index=edges, y=word) for word in ("2021", "2019")]
+    assert from_graphs(years).class_names == ("2019", "2021")
+    assert from_graphs(years).columns.graphs["y"].tolist() == [1, 0]
 
 
 def test_a_path_is_no_graph() -> None:
