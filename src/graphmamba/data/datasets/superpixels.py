@@ -144,15 +144,13 @@ def read_mnist(folder: Path) -> GraphColumns:
     """Read superpixels where the folder has them, and else make them of the raw images."""
     if any((folder / name).is_file() for name in (MNIST_NODES, f"{MNIST_NODES}.xz")):
         return read_superpixels(folder, MNIST_NODES, colours=1)
-    images, labels = (
-        [
-            read_idx(find_file(folder, f"{part}-{kind}-ubyte", f"{part}-{kind}-ubyte.gz"), axes)
-            for part in ("train", "t10k")
-        ]
-        for kind, axes in (("images-idx3", 3), ("labels-idx1", 1))
-    )
-    grey = [each[..., None] for each in images]
-    return superpixels_of(grey, labels, MNIST_RECIPE, "built from MNIST's images")
+    images, labels = [], []
+    for part in ("train", "t10k"):
+        name = f"{part}-images-idx3-ubyte"
+        images.append(read_idx(find_file(folder, name, f"{name}.gz"), 3)[..., None])
+        name = f"{part}-labels-idx1-ubyte"
+        labels.append(read_idx(find_file(folder, name, f"{name}.gz"), 1))
+    return superpixels_of(images, labels, MNIST_RECIPE, "built from MNIST's images")
 
 
 def read_cifar10(folder: Path) -> GraphColumns:
