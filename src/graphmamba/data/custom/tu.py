@@ -31,6 +31,7 @@ TARGETS: dict[str, Level] = {
     "node_labels": "node",
     "node_attributes": "node",
 }
+BROKEN_ZIP = (zipfile.BadZipFile, zlib.error)
 PARTS = ("A", INDICATOR, "edge_labels", "edge_attributes", *TARGETS)
 
 
@@ -126,20 +127,13 @@ class TuFiles:
         import pandas as pd
 
         name = self.names[part]
-        folder: Any = self.path if self.path.is_dir() else zipfile.Path(self.path)
         try:
+            folder: Any = self.path if self.path.is_dir() else zipfile.Path(self.path)
             with (folder / name).open("rb") as file:
                 table = pd.read_csv(file, header=None, skipinitialspace=True)
             values = table.to_numpy(dtype=np.float64, copy=True)
         # zips that are damaged, packed with a password or in a way that Python lacks
-        except (
-            ValueError,
-            OSError,
-            EOFError,
-            RuntimeError,
-            zipfile.BadZipFile,
-            zlib.error,
-        ) as error:
+        except (ValueError, OSError, EOFError, RuntimeError, *BROKEN_ZIP) as error:
             raise UserError(f"{self.path}: {name} must hold numbers: {error}") from error
         if rows is not None and len(values) != rows:
             raise UserError(f"{self.path}: {name} must have {rows} lines, got {len(values)}")
