@@ -47,6 +47,13 @@ def test_words_are_the_classes_that_are_named() -> None:
     assert own.columns.graphs["y"].tolist() == [0, 1, 1]
 
 
+def test_a_mask_need_not_be_on_the_first_node() -> None:
+    graph = nx.path_graph(3)
+    for node, name in enumerate(("test_mask", "train_mask", "val_mask")):
+        graph.nodes[node].update({"y": node % 2, name: True})
+    assert from_networkx(graph).columns.nodes["node_split"].tolist() == [2, 0, 1]
+
+
 def test_directed_and_repeated_edges_and_labels_of_nodes() -> None:
     graph = nx.MultiDiGraph([(0, 1), (0, 1), (1, 1)])
     nx.set_node_attributes(graph, {0: 1.5, 1: None}, "y")

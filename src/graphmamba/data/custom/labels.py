@@ -295,8 +295,8 @@ def _numbers(
     """Check binary labels or targets, NaN for none; `shown` gives a cell for messages."""
     if (
         kind == "multi-label"
-        and {-1, 1} <= {*(found := np.unique(values).tolist())}
-        and 0 not in found
+        and {-1, 1} <= {*np.unique(values).tolist()}
+        and not (values == 0).any()
     ):
         values = (values + 1) / 2
     is_none = np.isnan(values)

@@ -106,7 +106,7 @@ def convert(graphs: Any, target: Sequence[str] = (), known: Sequence[str] = ()) 
         if "split" in graph.graph:
             data.split = graph.graph["split"]
         for name in MASKS:
-            if name in nodes[place][0]:
+            if any(name in row for row in nodes[place]):
                 data[name] = torch.tensor([bool(row.get(name)) for row in nodes[place]])
         made.append(data)
     found = Converted(made, (*node_names, *edge_names))
