@@ -61,7 +61,7 @@ TESTS = (
     "tests/ops/test_edge_attention.py", "tests/ops/test_gated_sum.py",
     "tests/ops/test_selective_scan.py", "tests/nn", "tests/ordering",
     "tests/data/custom", "tests/training", "tests/test_minimal.py", "tests/test_atomic.py",
-    "tests/data/test_shares.py", "tests/data/datasets/test_sbm.py",
+    "tests/data/test_splits.py", "tests/data/datasets/test_sbm.py",
 )  # fmt: skip
 WITHOUT_SLOW = "not compile and not interpret and not distributed and not preset and not cuda_graph"
 SECONDS = 120

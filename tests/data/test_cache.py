@@ -13,6 +13,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from graphmamba.cli import main
 from graphmamba.data import cache
 from graphmamba.data.cache import (
     DamagedError,
@@ -22,10 +23,12 @@ from graphmamba.data.cache import (
     open_store,
     recipe_hash,
 )
+from graphmamba.data.datasets.sources import open_benchmark
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import GraphColumns, Pairs
 from graphmamba.errors import UserError
 from tests.helpers.processes import ROOT
+from tests.test_cli import status_of
 
 RECIPE = {"name": "rings", "graphs": 20, "seed": 3}
 
@@ -171,16 +174,41 @@ def test_boundaries_that_fall_are_rejected(tmp_path: Path) -> None:
         open_or_build(tmp_path, RECIPE, reject_to_build)
 
 
-def test_changed_bytes_are_found_when_a_set_is_opened(tmp_path: Path) -> None:
-    open_or_build(tmp_path, RECIPE, make_rings)
-    path = entry(tmp_path) / "columns.safetensors"
+def flip(place: Path) -> None:
+    """Change a bit of the values, and nothing of their size."""
+    path = place / "columns.safetensors"
     content = bytearray(path.read_bytes())
     content[-9] ^= 1
     path.write_bytes(content)
+
+
+def test_changed_bytes_are_found_when_a_set_is_opened(tmp_path: Path) -> None:
+    open_or_build(tmp_path, RECIPE, make_rings)
+    place = entry(tmp_path)
+    flip(place)
     with pytest.raises(DamagedError, match=r"content must have the hash .*build it again"):
-        open_store(path.parent)
+        open_store(place)
     open_or_repair(tmp_path, RECIPE, make_rings)
-    open_store(path.parent)
+    open_store(place)
+
+
+def test_a_command_compares_all_that_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("GRAPHMAMBA_DATA_DIR", str(tmp_path))
+    for seed in (0, 1):
+        open_benchmark("pattern", seed=seed, sizes=(2, 1, 1))
+    main(["data", "verify", "pattern"])
+    assert capsys.readouterr().out.count("whole ") == 2
+    place = next(each for each in sorted((tmp_path / "pattern").iterdir()) if each.is_dir())
+    flip(place)
+    assert status_of(["data", "verify", "pattern"]) == 2
+    message = capsys.readouterr()
+    assert (message.out.count("whole "), message.out.count("damaged ")) == (1, 1)
+    assert f"1 of 2 damaged: {place / 'columns.safetensors'} is not a set" in message.err
+    assert status_of(["data", "verify", "mnist"]) == 2
+    assert "nothing of mnist is kept in" in capsys.readouterr().err
+    assert status_of(["data", "verify", "nosuch"]) == 2
 
 
 def test_a_set_is_hashed_once_on_a_machine(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -98,7 +98,6 @@ def test_edges_are_sorted_as_at_once(monkeypatch: pytest.MonkeyPatch, rows: int)
     columns = graphs_of(COUNTS)
     given = columns.edge_index, columns.node_ptr, columns.edge_ptr
     places = target_order(*given)
-    assert places is not None
     assert torch.equal(places, by_graph(columns, 1))
     first = columns.edge_ptr[:-1].repeat_interleave(columns.edge_ptr.diff())
     assert torch.equal(source_order(*given), by_graph(columns, 0) - first)

@@ -65,7 +65,6 @@ def test_pairs_to_tell_apart_are_counted() -> None:
     assert summarise(graphs).pairs is None
     graphs.pairs["edge_label_index"] = Pairs(torch.tensor([0, 2, 3]), torch.zeros(2, 3).long())
     pairs = summarise(graphs).pairs
-    assert pairs is not None
     assert pairs.tolist() == [2, 1]
 
 
@@ -95,15 +94,8 @@ def test_commands_build_and_show_a_set(tmp_path: Path, capsys: pytest.CaptureFix
     assert "built from" in capsys.readouterr().out
     main(["data", "info", "malnet-tiny", f"--data_dir={data_dir}"])
     shown = capsys.readouterr().out
-    for message in (
-        "MalNet-Tiny",
-        "2.67",
-        "1,410.30",
-        "out-degree",
-        "diameter, 3 graphs",
-        "label trojan",
-    ):
-        assert message in shown
+    for text in ("MalNet-Tiny", "2.67", "1,410.30", "out-degree", "diameter, 3 g", "label trojan"):
+        assert text in shown
 
 
 def test_own_graphs_are_shown_by_their_class_names(
@@ -115,9 +107,8 @@ def test_own_graphs_are_shown_by_their_class_names(
     for message in ("fruit, in", "label sour", "label sweet", "2 classes", "read from fruit", "18"):
         assert message in shown
     assert "published" not in shown
-    main(
-        ["data", "info", str(folder), "--target=taste", "--classes=[sweet, sour, bitter]", data_dir]
-    )
+    stated = ["--target=taste", "--classes=[sweet, sour, bitter]"]
+    main(["data", "info", str(folder), *stated, data_dir])
     assert "label bitter" in capsys.readouterr().out
     main(["data", "info", str(write_npz(tmp_path / "three.npz")), data_dir])
     assert "target y0" in capsys.readouterr().out

@@ -22,21 +22,15 @@ Blocks = tuple[tuple[int, int], ...]
 
 NODES_MULTIPLE = 16
 """Nodes per graph of a block are a multiple of it: attention kernels need aligned masks."""
-MARGIN = 16
-"""Slack on the size of the graph at each position of the sorted batch."""
-SHARES = 8, 4, 2
-"""Blocks may begin at 1 / 8, 1 / 4 and 1 / 2 of the sorted graphs."""
-WORTHWHILE = 0.85
-"""Largest ratio of the sizes of neighbouring blocks; closer ones are merged."""
+MARGIN = 16  # slack on the size of the graph at each position of the sorted batch
+SHARES = 8, 4, 2  # blocks may begin at 1 / 8, 1 / 4 and 1 / 2 of the sorted graphs
+WORTHWHILE = 0.85  # largest ratio of the sizes of neighbouring blocks; closer ones are merged
 
 
 def blocks_for(lengths: Int[np.ndarray, " places"]) -> Blocks:
-    """Choose padded blocks.
+    """Choose padded blocks by the largest size of the graph at each position, descending.
 
     The cost of a block is quadratic in its nodes per graph, plus a launch.
-
-    Args:
-        lengths: Largest number of nodes of the graph at each position, descending.
     """
     places = len(lengths)
     begins = sorted({0, *(places // share for share in SHARES)})
@@ -54,12 +48,7 @@ def blocks_for(lengths: Int[np.ndarray, " places"]) -> Blocks:
 def usual_lengths(
     seen: Int[np.ndarray, "batches places"], most: Int[np.ndarray, " places"]
 ) -> Int[np.ndarray, " places"]:
-    """Return sizes that suffice for nearly all batches.
-
-    Args:
-        seen: Sizes of the graphs of some batches, descending.
-        most: Sizes of the largest graphs of the data set.
-    """
+    """Sizes that suffice for nearly all batches, by those of some, and of the largest graphs."""
     return np.minimum(seen.max(axis=0) + MARGIN, most)
 
 

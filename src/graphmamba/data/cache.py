@@ -25,10 +25,8 @@ VERSION = 2
 COLUMNS, ABOUT = "columns.safetensors", "about.json"
 VERIFIED = "verified"
 """A note beside them: on which machine the columns were found whole, and of which time."""
-PARTIAL = ".partial-"
-"""Suffix of a folder that is still being written, before random letters."""
+PARTIAL = ".partial-"  # suffix of a folder that is still being written, before random letters
 LOCK = ".lock"
-KEY_PARTS = 4
 
 
 class DamagedError(UserError):
@@ -120,7 +118,8 @@ def _remove_leftovers(place: Path) -> None:
 def _write(store: GraphStore, folder: Path, recipe: Mapping[str, Any]) -> None:
     from safetensors.torch import save_file
 
-    save_file(tensors_of(store), folder / COLUMNS)
+    columns, description = folder / COLUMNS, folder / ABOUT
+    save_file(tensors_of(store), columns)
     about = {
         "format": FORMAT,
         "version": VERSION,
@@ -128,14 +127,14 @@ def _write(store: GraphStore, folder: Path, recipe: Mapping[str, Any]) -> None:
         "recipe_hash": recipe_hash(recipe),
         "source": store.source,
         "counts": _counts(store),
-        "bytes": (folder / COLUMNS).stat().st_size,
-        "content": file_hash(folder / COLUMNS),
+        "bytes": columns.stat().st_size,
+        "content": file_hash(columns),
     }
-    (folder / ABOUT).write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
+    description.write_text(json.dumps(about, indent=2) + "\n", encoding="utf-8")
     # safetensors lets nobody but the owner read its files; others have the rights that all have
-    (folder / COLUMNS).chmod((folder / ABOUT).stat().st_mode)
-    for name in (COLUMNS, ABOUT):
-        flush(folder / name)
+    columns.chmod(description.stat().st_mode)
+    for path in (columns, description):
+        flush(path)
 
 
 def open_store(place: Path, digest: str | None = None) -> GraphStore:
@@ -187,10 +186,9 @@ def _is_known(path: Path, content: str) -> bool:
     """Whether this machine has seen that the file, as it is, has this content."""
     # safetensors takes a file that it may not read for one that is not there
     path.open("rb").close()
-    try:
+    with suppress(OSError, UnicodeDecodeError):
         return path.with_name(VERIFIED).read_text(encoding="utf-8") == _note_of(path, content)
-    except (OSError, UnicodeDecodeError):
-        return False
+    return False
 
 
 def _note_of(path: Path, content: str) -> str:
@@ -254,7 +252,14 @@ def tensors_of(store: GraphStore) -> dict[str, Tensor]:
             dtype = str(column.dtype).removeprefix("torch.")
             rows = "constant" if column.is_constant else "rows"
             tensors[f"{kind}/{name}/{dtype}/{rows}"] = column.values.cpu()
-    return _apart(tensors)
+    seen = set()
+    for name, values in tensors.items():
+        # safetensors wants each to have its own memory
+        memory = values.untyped_storage()
+        is_alone = memory.nbytes() == values.nbytes and memory.data_ptr() not in seen
+        seen.add(memory.data_ptr())
+        tensors[name] = values.contiguous() if is_alone else values.clone().contiguous()
+    return tensors
 
 
 def store_of(tensors: Mapping[str, Tensor], source: str) -> GraphStore:
@@ -269,20 +274,9 @@ def store_of(tensors: Mapping[str, Tensor], source: str) -> GraphStore:
         check_ptr(f"{kind}/ptr", ptr, graphs)
         tables[kind] = Table(np.ascontiguousarray(ptr.numpy()), {})
     for key, values in sorted(tensors.items()):
-        parts = key.split("/")
-        if len(parts) == KEY_PARTS:
-            kind, name, dtype, rows = parts
+        # the boundaries of a table and the split have shorter names
+        if key.count("/") == 3:  # noqa: PLR2004
+            kind, name, dtype, rows = key.split("/")
             column = Column(values, getattr(torch, dtype), is_constant=rows == "constant")
             tables[kind].columns[name] = column
     return GraphStore.from_tables(tables, tensors.get("split"), source)
-
-
-def _apart(tensors: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """Give each tensor its own memory, as safetensors requires."""
-    apart, seen = {}, set()
-    for name, values in tensors.items():
-        memory = values.untyped_storage()
-        is_alone = memory.nbytes() == values.nbytes and memory.data_ptr() not in seen
-        seen.add(memory.data_ptr())
-        apart[name] = values.contiguous() if is_alone else values.clone().contiguous()
-    return apart

@@ -1,7 +1,7 @@
 """The ten benchmarks of the paper: features, tasks and sizes, as a table."""
 
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, get_args
 
 from graphmamba.checks import check_choice, check_least, check_types
 from graphmamba.errors import UserError
@@ -11,8 +11,7 @@ NodeKind = Literal["atoms", "numbers"]
 EdgeKind = Literal["bonds", "numbers", "none"]
 """`bonds` are the three integer columns of OGB; `none` is a set without edge features."""
 Level = Literal["graph", "node", "link"]
-TaskKind = Literal["classes", "regression", "multi-label"]
-"""Kinds of labels of graphs and nodes."""
+TaskKind = Literal["classes", "regression", "multi-label"]  # kinds of labels of graphs and nodes
 PredictionKind = Literal["classes", "regression", "multi-label", "link"]
 LossName = Literal[
     "cross_entropy", "binary_cross_entropy", "focal", "l1", "mse", "huber",
@@ -43,9 +42,7 @@ METRICS_OF: dict[PredictionKind, tuple[MetricName, ...]] = {
     "multi-label": ("average_precision", "roc_auc", "macro_f1", "micro_f1", "log_loss"),
     "regression": ("mean_absolute_error", "rmse", "r2", "spearman"),
     "link": (
-        "mrr", "hits@1", "hits@3", "hits@10",
-        "mrr_filtered", "hits@1_filtered", "hits@3_filtered", "hits@10_filtered",
-        "mrr_extended", "hits@1_extended", "hits@3_extended", "hits@10_extended",
+        *(name for name in get_args(MetricName) if name.startswith(("mrr", "hits@"))),
         "roc_auc", "average_precision",
     ),
 }  # fmt: skip
@@ -53,8 +50,7 @@ METRICS_OF: dict[PredictionKind, tuple[MetricName, ...]] = {
 ATOM_VOCABULARY = (119, 5, 12, 12, 10, 6, 6, 2, 2)
 """Values of each atom column of OGB: number, chirality, degree, charge, hydrogens, radicals,
 hybridisation, aromatic, in a ring; catch-all entries included."""
-BOND_VOCABULARY = (5, 6, 2)
-"""Values of each bond column of OGB: type, stereo, conjugated."""
+BOND_VOCABULARY = (5, 6, 2)  # values of each bond column of OGB: type, stereo, conjugated
 
 
 @dataclass(frozen=True)
@@ -111,11 +107,8 @@ class Task:
         if not (kind == "classes" and self.metric == "accuracy_sbm"):
             check_choice(f"metric of {told}", self.metric, self.metrics)
         if kind == "classes":
-            check_choice(
-                f"outputs of {self.loss}",
-                self.outputs,
-                (1 if self.loss in SINGLE else self.classes,),
-            )
+            outputs = 1 if self.loss in SINGLE else self.classes
+            check_choice(f"outputs of {self.loss}", self.outputs, (outputs,))
         else:
             check_least("outputs", self.outputs, 0 if kind == "link" else 1)
 
@@ -175,7 +168,6 @@ PEPTIDE_FUNCTIONS = (
     "antifungal", "cell-cell communication", "anticancer", "drug delivery vehicle",
     "antimicrobial", "antiviral", "antihypertensive", "antibacterial", "antiparasitic", "toxic",
 )  # fmt: skip
-"""Labels of Peptides-func."""
 PEPTIDE_STRUCTURES = (
     "Inertia_mass_a", "Inertia_mass_b", "Inertia_mass_c", "Inertia_valence_a",
     "Inertia_valence_b", "Inertia_valence_c", "length_a", "length_b", "length_c", "Spherocity",
@@ -280,14 +272,13 @@ def features_in_words(features: Features) -> str:
     """Describe the features of nodes and edges."""
     nodes = _counted(features.node_columns, "number") + " per node"
     edges = _counted(features.edge_columns, "number") + " per edge"
-    has_graphs = features.graph_columns > 0
-    return ", ".join(
-        [
-            "atoms of molecules" if features.nodes == "atoms" else nodes,
-            "bonds" if features.edges == "bonds" else edges,
-            *([_counted(features.graph_columns, "number") + " per graph"] * has_graphs),
-        ]
-    )
+    told = [
+        "atoms of molecules" if features.nodes == "atoms" else nodes,
+        "bonds" if features.edges == "bonds" else edges,
+    ]
+    if features.graph_columns:
+        told.append(_counted(features.graph_columns, "number") + " per graph")
+    return ", ".join(told)
 
 
 def task_in_words(task: Task) -> str:

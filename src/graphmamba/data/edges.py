@@ -68,8 +68,7 @@ def _keys(ends: Edges, node_ptr: Boundaries, span: Span) -> Int[Tensor, " some_e
 SOURCE_PTR, TARGET_PTR = "source_ptr", "target_ptr"
 """Columns of a batch with the first edge of each node, and the number of edges; see `EdgeLayout`.
 Sources are those of the edges in `source_order`, targets those of the edges as they lie."""
-CHUNK = 1 << 20
-"""Edges that are looked at together: all of a large set would take memory."""
+CHUNK = 1 << 20  # edges that are looked at together: all of a large set would take memory
 
 
 def edge_begins(

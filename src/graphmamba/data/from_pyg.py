@@ -13,9 +13,8 @@ from graphmamba.data.splits import Split, split_numbers
 from graphmamba.data.tables import GraphColumns, Pairs, boundaries, is_pairs
 from graphmamba.errors import UserError
 
+# PyG graphs: a list, dataset or `DataLoader` of graphs or batches; a `Batch`; a single graph
 Graphs: TypeAlias = Iterable[Data] | Batch | Data
-"""PyG graphs: a list, dataset or `DataLoader` of graphs or batches; a `Batch`; a single graph.
-"""
 REMEDY = "give the graphs, or the batch as Batch.from_data_list made it"
 
 
@@ -116,8 +115,7 @@ def _names(graphs: Sequence[Data], exclude: Collection[str]) -> list[str]:
     left_out = {"edge_index", "num_nodes", *exclude}
     names = [[name for name in graph.keys() if name not in left_out] for graph in graphs]  # noqa: SIM118
     for number, found in enumerate(names):
-        odd = set(found) ^ set(names[0])
-        if odd:
+        if odd := set(found) ^ set(names[0]):
             raise UserError(
                 f"all graphs must have the same columns, got {sorted(odd)} in only one of "
                 f"graphs 0 and {number}"

@@ -13,8 +13,7 @@ from graphmamba.data.tables import Boundaries, GraphColumns, owner_of
 
 Item = TypeVar("Item")
 Made = TypeVar("Made")
-ROWS = 1 << 19
-"""Rows of one span: what is computed from them stays in the cache of a core."""
+ROWS = 1 << 19  # rows of one span: what is computed from them stays in the cache of a core
 
 
 def track(items: Iterable[Item], title: str, total: int | None) -> Iterator[Item]:
@@ -56,8 +55,7 @@ class Span:
 
     graphs: slice
     rows: slice
-    owner: Int[Tensor, " rows"]
-    """Graph of each row, counted from the first graph of the span."""
+    owner: Int[Tensor, " rows"]  # graph of each row, counted from the first graph of the span
 
 
 def for_each_span(ptr: Boundaries, work: Callable[[Span], None], title: str) -> None:
@@ -83,21 +81,11 @@ def for_each_span(ptr: Boundaries, work: Callable[[Span], None], title: str) -> 
 class Block:
     """Some graphs of a set."""
 
-    graphs: Int[Tensor, " graphs"]
-    """Their numbers in the set."""
-    size: int
-    """Nodes of the largest."""
-    nodes: Int[Tensor, " nodes"]
-    """The rows of their nodes in the set."""
-    place: Int[Tensor, " nodes"]
-    """Graph of each node within the block."""
-    local: Int[Tensor, " nodes"]
-    """Number of each node within its graph."""
-
-
-def node_counts(columns: GraphColumns) -> Int[Tensor, " graphs"]:
-    """Nodes of each graph."""
-    return columns.node_ptr.diff()
+    graphs: Int[Tensor, " graphs"]  # their numbers in the set
+    size: int  # nodes of the largest
+    nodes: Int[Tensor, " nodes"]  # the rows of their nodes in the set
+    place: Int[Tensor, " nodes"]  # graph of each node within the block
+    local: Int[Tensor, " nodes"]  # number of each node within its graph
 
 
 def global_edges(columns: GraphColumns) -> Int[Tensor, "2 edges"]:
@@ -123,18 +111,12 @@ def simple_columns(columns: GraphColumns, has_loops: bool = False) -> GraphColum
 def blocks(
     columns: GraphColumns, entries: int, largest: int, width: int | None = None
 ) -> tuple[list[Block], list[Block]]:
-    """Divide the graphs into blocks of similar size, the smallest first.
+    """Divide the graphs into blocks of similar size, the smallest first, and those of one each.
 
-    Args:
-        columns: The set.
-        entries: Most matrix entries of a block.
-        largest: Larger graphs are a block each.
-        width: The most numbers that a node takes; without it graphs of a block are of one size.
-
-    Returns:
-        The blocks of small graphs, and those of one large graph each.
+    A block has at most `entries` matrix entries. With a `width`, the most numbers that a node
+    takes, graphs of a block need not be of one size. Larger graphs than `largest` are a block each.
     """
-    counts = node_counts(columns)
+    counts = columns.node_ptr.diff()
     order = counts.argsort(stable=True)
     order = order[counts[order] > 0]
     small, large = order[counts[order] <= largest], order[counts[order] > largest]
@@ -144,18 +126,18 @@ def blocks(
         place, nodes = _ranges(starts, counts[graphs])
         return Block(graphs, int(counts[graphs].max()), nodes, place, nodes - starts[place])
 
-    sizes, first, found = counts[small].tolist(), 0, []
-    while first < len(sizes):
-        end, used = first, 0
-        while end < len(sizes):
-            used += sizes[end] * min(sizes[end], width or sizes[end])
-            is_full = used > entries or (width is None and sizes[end] != sizes[first])
-            if is_full and end > first:
-                break
-            end += 1
-        found.append(block(small[first:end]))
-        first = end
-    return found, [block(graph) for graph in large.split(1)] if len(large) else []
+    cuts, used = [], 0
+    sizes = counts[small].tolist()
+    for number, size in enumerate(sizes):
+        cost = size * min(size, width or size)
+        used += cost
+        if number and (used > entries or (width is None and size != sizes[number - 1])):
+            cuts.append(number)
+            used = cost
+    return (
+        [block(graphs) for graphs in small.tensor_split(cuts) if len(graphs)],
+        [block(graph) for graph in large.split(1) if len(graph)],
+    )
 
 
 def edges_of(columns: GraphColumns, block: Block) -> Int[Tensor, "3 edges"]:

@@ -15,10 +15,8 @@ FIRST, SECOND = "#4477aa", "#ee8866"
 """Colours that are safe for colour-blind readers."""
 LOG_SIZES, LOG_COUNTS = 10, 100
 """Ratio of largest to smallest value from which on an axis is logarithmic."""
-MOST_NAMES = 22
-"""Most classes or targets named in a panel."""
-LONGEST = 24
-"""Most characters of a name."""
+MOST_NAMES = 22  # most classes or targets named in a panel
+LONGEST = 24  # most characters of a name
 BINS = 60
 
 
@@ -102,14 +100,8 @@ def _draw_targets(panel: Any, summary: Summary) -> None:
     for name in names:
         mean, deviation = summary.targets[name]
         boxes.append(((summary.values[name].double() - mean) / (deviation or 1.0)).numpy())
-    panel.boxplot(
-        boxes,
-        positions=range(len(names)),
-        orientation="horizontal",
-        whis=(5, 95),
-        showfliers=False,
-        manage_ticks=False,
-    )
+    style = {"whis": (5, 95), "showfliers": False, "manage_ticks": False}
+    panel.boxplot(boxes, positions=range(len(names)), orientation="horizontal", **style)
     _name_rows(panel, names)
 
 

@@ -10,8 +10,7 @@ from graphmamba.checks import check_choice, check_least
 from graphmamba.errors import UserError
 from graphmamba.ops.random import draw_bits
 
-Ids = Int[Tensor, " _"]
-"""Indices of graphs."""
+Ids = Int[Tensor, " _"]  # indices of graphs
 
 
 class BatchSampler:
@@ -96,16 +95,12 @@ class BatchSampler:
     def _batches(self) -> list[Ids]:
         """Batches of this process in the present epoch."""
         if self._planned is None or self._planned[0] != self.epoch:
-            assigned = self._assign(self.ids.index_select(0, self._order()))
-            self._planned = (self.epoch, assigned[self.rank :: self.world])
+            order = self.ids
+            if self.is_shuffled:
+                stream = draw_bits(torch.tensor(self.seed), self.epoch)
+                order = order[draw_bits(stream, torch.arange(len(order))).argsort(stable=True)]
+            self._planned = (self.epoch, self._assign(order)[self.rank :: self.world])
         return self._planned[1]
-
-    def _order(self) -> Ids:
-        places = torch.arange(len(self.ids))
-        if not self.is_shuffled:
-            return places
-        stream = draw_bits(torch.tensor(self.seed), self.epoch)
-        return draw_bits(stream, places).argsort(stable=True)
 
     def _assign(self, order: Ids) -> list[Ids]:
         """Graphs of the batches of all processes."""
@@ -121,10 +116,7 @@ class BatchSampler:
 def batches_by_cost(ids: Ids, costs: Ids, budget: int) -> list[Ids]:
     """Divide graphs into batches of bounded cost, in their order.
 
-    Args:
-        ids: Graphs, in their order.
-        costs: Cost of each graph, such as its nodes.
-        budget: Most cost of a batch; a graph that costs more is a batch by itself.
+    A graph that costs more than the budget is a batch by itself.
     """
     ends = costs.cumsum(0)
     cuts, begin = [], 0

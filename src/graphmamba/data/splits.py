@@ -15,8 +15,7 @@ SPLIT_WORDS = SPLITS | {"training": 0, "val": 1, "valid": 1, "dev": 1, "testing"
 """Names of the splits in files."""
 Split = Int[Tensor, " graphs"] | Mapping[str, Collection[int]]
 """Split of each graph, or graphs of each split by name."""
-SplitRatios = tuple[float, float, float]
-"""Shares of training, validation and test."""
+SplitRatios = tuple[float, float, float]  # shares of training, validation and test
 
 
 def split_numbers(split: Split | None, graphs: int) -> Int[Tensor, " graphs"] | None:

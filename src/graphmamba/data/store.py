@@ -36,7 +36,7 @@ from graphmamba.errors import UserError
 from graphmamba.ops.checks import check_rows
 
 PAIRS = "pairs."
-TAKEN = frozenset({"batch", "edge_index", "graph_key", "num_nodes", "ptr", *HIDDEN})
+RESERVED = frozenset({"batch", "edge_index", "graph_key", "num_nodes", "ptr", *HIDDEN})
 """Names that are reserved for columns of a store or batch."""
 
 
@@ -238,7 +238,11 @@ class GraphStore:
             back = torch.empty_like(place)
             back[place] = torch.arange(len(place), device=self._home)
             edges = {name: _select(name, values, back) for name, values in edges.items()}
-        names = [kind.removeprefix(PAIRS) for kind in self.tables if kind.startswith(PAIRS)]
+        pairs = {}
+        for kind in self.tables:
+            if kind.startswith(PAIRS):
+                index = given[kind].pop(kind.removeprefix(PAIRS))
+                pairs[kind.removeprefix(PAIRS)] = Pairs(ptrs[kind], index, given[kind])
         return GraphColumns(
             node_ptr=ptrs["nodes"],
             edge_ptr=ptrs["edges"],
@@ -246,10 +250,7 @@ class GraphStore:
             nodes=given["nodes"],
             edges=edges,
             graphs=given["graphs"],
-            pairs={
-                name: Pairs(ptrs[PAIRS + name], given[PAIRS + name].pop(name), given[PAIRS + name])
-                for name in names
-            },
+            pairs=pairs,
             split=self.split,
             source=self.source,
         )
@@ -273,8 +274,7 @@ class GraphStore:
             made = Table.of(torch.from_numpy(tables[kind].ptr), columns).columns
             tables[kind] = replace(tables[kind], columns={**tables[kind].columns, **made})
         names = Counter(name for table in tables.values() for name in table.columns)
-        twice = [name for name, times in names.items() if times > 1]
-        if twice:
+        if twice := [name for name, times in names.items() if times > 1]:
             raise UserError(f"a column must not have two kinds of rows, got {twice} again")
         return GraphStore.from_tables(tables, self.split, self.source).to(self._home)
 
@@ -297,7 +297,7 @@ def check_graphs(columns: GraphColumns) -> None:
     graphs = node_ptr.shape[0] - 1
     check_ptr("node_ptr", node_ptr, graphs)
     check_ptr("edge_ptr", edge_ptr, graphs)
-    _check_index("edge_index", columns.edge_index, edge_ptr, node_ptr)
+    check_index("edge_index", columns.edge_index, edge_ptr, node_ptr)
     kinds = {"nodes": node_ptr, "edges": edge_ptr, "graphs": torch.arange(graphs + 1)}
     given = [
         (name, values, int(ptr[-1]), kind)
@@ -305,8 +305,10 @@ def check_graphs(columns: GraphColumns) -> None:
         for name, values in getattr(columns, kind).items()
     ]
     for index, each in columns.pairs.items():
+        if not is_pairs(index):
+            raise UserError(f"the name of pairs must have `index` in it, got '{index}'")
         check_ptr(f"pairs of {index}: ptr", each.ptr, graphs)
-        _check_index(index, each.index, each.ptr, node_ptr)
+        check_index(index, each.index, each.ptr, node_ptr)
         given += [(name, rows, int(each.ptr[-1]), "pairs") for name, rows in each.columns.items()]
     for name, values, rows, kind in given:
         if is_pairs(name):
@@ -317,9 +319,10 @@ def check_graphs(columns: GraphColumns) -> None:
             )
     names = Counter([*(name for name, *_ in given), *columns.pairs])
     for name, times in names.items():
-        if not name.isidentifier() or name in TAKEN:
+        if not name.isidentifier() or name in RESERVED:
             raise UserError(
-                f"a column's name must be an identifier and none of {sorted(TAKEN)}, got '{name}'"
+                f"a column's name must be an identifier and none of {sorted(RESERVED)}, "
+                f"got '{name}'"
             )
         if times > 1:
             raise UserError(f"a column must belong to nodes, edges or graphs, got '{name}' twice")
@@ -348,11 +351,9 @@ def check_ptr(argument: str, ptr: Tensor, graphs: int, rows: int | None = None) 
         raise UserError(f"{argument} must end at {rows}, got {int(ptr[-1])}")
 
 
-def _check_index(name: str, pairs: Tensor, ptr: Boundaries, node_ptr: Boundaries) -> None:
+def check_index(name: str, pairs: Tensor, ptr: Boundaries, node_ptr: Boundaries) -> None:
     """Reject pairs with nodes that their graph does not have."""
-    if not is_pairs(name):
-        raise UserError(f"the name of pairs must have `index` in it, got '{name}'")
-    if pairs.shape != (2, int(ptr[-1])) or pairs.is_floating_point():
+    if pairs.shape != (2, int(ptr[-1])) or pairs.is_floating_point() or pairs.dtype == torch.bool:
         raise UserError(
             f"{name} must hold integers of shape [2, {int(ptr[-1])}], "
             f"got {pairs.dtype} of shape {list(pairs.shape)}"

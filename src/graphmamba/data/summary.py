@@ -17,8 +17,7 @@ from graphmamba.data.tables import LINKS, NODE_SPLIT, PAIR_SPLIT, GraphColumns
 from graphmamba.errors import UserError
 
 Item = TypeVar("Item")
-DIAMETERS = 50
-"""Number of graphs whose diameter is computed, evenly spread."""
+DIAMETERS = 50  # number of graphs whose diameter is computed, evenly spread
 EXACT_UP_TO = 1_000
 """Nodes up to which distances between all pairs are computed, which takes a second at most."""
 
@@ -30,20 +29,14 @@ class Summary:
     source: str
     split_sizes: list[int]
     """Graphs for training, validation and test; all are training where there is no split."""
-    split_unit: str
-    """What they count: graphs, nodes or pairs."""
+    split_unit: str  # what they count: graphs, nodes or pairs
     nodes: Int[Tensor, " graphs"]
     edges: Int[Tensor, " graphs"]
-    degrees: Int[Tensor, " degrees"]
-    """How many nodes have 0, 1, 2, ... outgoing edges."""
-    labels: dict[str, int]
-    """How often each class occurs; empty where labels are no classes."""
-    answers: dict[str, int]
-    """Number of labels, per column for multi-label tasks."""
-    values: dict[str, Float[Tensor, " known"]]
-    """Known values of each target; empty for classes."""
-    unlabelled: int
-    """Number of missing labels."""
+    degrees: Int[Tensor, " degrees"]  # how many nodes have 0, 1, 2, ... outgoing edges
+    labels: dict[str, int]  # how often each class occurs; empty where labels are no classes
+    answers: dict[str, int]  # number of labels, per column for multi-label tasks
+    values: dict[str, Float[Tensor, " known"]]  # known values of each target; empty for classes
+    unlabelled: int  # number of missing labels
     pairs: Int[Tensor, " graphs"] | None
     """Labelled pairs per graph; None if links are not predicted."""
     diameters: Int[Tensor, " sampled"]
@@ -55,7 +48,11 @@ class Summary:
     @property
     def targets(self) -> dict[str, tuple[float, float]]:
         """Mean and deviation of each target."""
-        return {name: _spread(values) for name, values in self.values.items()}
+        known = {name: values.double() for name, values in self.values.items()}
+        return {
+            name: (float(each.mean()), float(each.std(correction=0))) if len(each) else (nan, nan)
+            for name, each in known.items()
+        }
 
 
 def summarise(columns: GraphColumns, sample: int = DIAMETERS, names: Sequence[str] = ()) -> Summary:
@@ -107,11 +104,6 @@ def _labels(columns: GraphColumns, names: Sequence[str]) -> dict[str, Any]:
             "labels": counts, "answers": _named((~rows.isnan()).sum(dim=0).tolist(), names),
         }  # fmt: skip
     return found | {"values": _named([column[~column.isnan()] for column in rows.T], names)}
-
-
-def _spread(values: Float[Tensor, " known"]) -> tuple[float, float]:
-    known = values.double()
-    return (float(known.mean()), float(known.std(correction=0))) if len(known) else (nan, nan)
 
 
 def _named(values: Sequence[Item], names: Sequence[str]) -> dict[str, Item]:

@@ -9,26 +9,18 @@ from jaxtyping import Int
 from torch import Tensor
 from torch.nn import functional
 
-NARROW = (torch.uint8, torch.int16, torch.int32)
-"""Integer types for storage, the narrowest first."""
-PREFIX = 64
-"""Number of rows checked first, since most columns are not constant."""
-ORIGIN = "edge_origin"
-"""Column with the original position of each edge in its graph."""
-BY_SOURCE = "source_order"
-"""Column with the edges of each graph in the order of their sources."""
-HIDDEN = frozenset({ORIGIN, BY_SOURCE})
-"""Internal columns, left out of graphs and batches."""
-LINKS = "edge_label_index"
-"""Pairs of nodes that are labelled, or to be scored."""
+NARROW = (torch.uint8, torch.int16, torch.int32)  # integer types for storage, the narrowest first
+PREFIX = 64  # number of rows checked first, since most columns are not constant
+ORIGIN = "edge_origin"  # column with the original position of each edge in its graph
+BY_SOURCE = "source_order"  # column with the edges of each graph in the order of their sources
+HIDDEN = frozenset({ORIGIN, BY_SOURCE})  # internal columns, left out of graphs and batches
+LINKS = "edge_label_index"  # pairs of nodes that are labelled, or to be scored
 LABELS = frozenset({"y", "edge_label"})
 """Columns with labels; missing ones are NaN, or -1 for classes."""
-DESCRIPTORS = "graph_attr"
-"""Column with descriptors of each graph."""
+DESCRIPTORS = "graph_attr"  # column with descriptors of each graph
 NODE_SPLIT, PAIR_SPLIT = "node_split", "pair_split"
 """Columns with the split of each node or pair, where training, validation and test share graphs."""
-NO_SPLIT = 3
-"""Value for a row in none of the three."""
+NO_SPLIT = 3  # value for a row in none of the three
 Numbers = Int[np.ndarray, " numbers"]
 Boundaries = Int[Tensor, " boundaries"]
 
@@ -37,8 +29,7 @@ Boundaries = Int[Tensor, " boundaries"]
 class Pairs:
     """A further set of node pairs of all graphs, beside the edges."""
 
-    ptr: Int[Tensor, " boundaries"]
-    """First pair of each graph, and the number of pairs."""
+    ptr: Int[Tensor, " boundaries"]  # first pair of each graph, and the number of pairs
     index: Int[Tensor, "2 pairs"]
     """Both nodes of each pair, counted from the first node of their own graph."""
     columns: dict[str, Tensor] = field(default_factory=dict)
@@ -107,10 +98,8 @@ def owner_of(ptr: Boundaries) -> Int[Tensor, " rows"]:
 class Column:
     """A column of all graphs, in the narrowest type that holds it without loss."""
 
-    values: Tensor
-    """[rows, ...]; pairs of nodes are [2, rows]."""
-    dtype: torch.dtype
-    """Type in which values are returned."""
+    values: Tensor  # [rows, ...]; pairs of nodes are [2, rows]
+    dtype: torch.dtype  # type in which values are returned
     is_constant: bool = False
     """Whether all rows of a graph are equal, so that one per graph is stored."""
 
@@ -123,8 +112,7 @@ class Column:
 class Table:
     """Columns with the same rows; graph `g` has the rows `ptr[g]` to `ptr[g + 1]`."""
 
-    ptr: Numbers
-    """On the CPU, wherever the columns are, since it determines shapes."""
+    ptr: Numbers  # on the CPU, wherever the columns are, since it determines shapes
     columns: dict[str, Column]
 
     @classmethod

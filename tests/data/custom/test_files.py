@@ -137,11 +137,9 @@ class Lazy(Dataset):
 
 @pytest.mark.parametrize("graphs", [Memory(), Lazy(), GRAPHS], ids=["memory", "lazy", "list"])
 def test_data_sets_of_pyg_are_read(graphs: object) -> None:
-    found, store = read_graphs(graphs, DataOptions())  # type: ignore[arg-type]
+    found, store = read_graphs(graphs, DataOptions())
     assert found.columns.graphs["y"].tolist() == [0, 1] * 5
-    assert store.split is not None
     sizes = [6, 2, 2] if isinstance(graphs, Memory) else [8, 1, 1]
     assert store.split.bincount().tolist() == sizes
-    _, stated = read_graphs(graphs, DataOptions(split="random"))  # type: ignore[arg-type]
-    assert stated.split is not None
+    _, stated = read_graphs(graphs, DataOptions(split="random"))
     assert stated.split.bincount().tolist() == [8, 1, 1]

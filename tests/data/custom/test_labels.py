@@ -85,11 +85,7 @@ def test_stated_classes_keep_their_order() -> None:
         (["1", "b"], LabelRule(), "line 3: y must be all numbers or all words, got 'b'"),
         (["0", "2"], LabelRule("multi-label"), "line 3: y must be 0 or 1, got '2'"),
         (["0.5", "-inf"], LabelRule(), "line 3: y must be a finite number of 32 bits, got '-inf'"),
-        (
-            ["", "b", "b"],
-            LabelRule(),
-            "y must hold 2 classes at least, got 'b' in all rows",
-        ),
+        (["", "b", "b"], LabelRule(), "y must hold 2 classes at least, got 'b' in all rows"),
         (["", ""], LabelRule("regression"), "line 2: 'y' must hold a label somewhere, got none"),
         (["3", "3"], LabelRule("classes"), "line 2: y must hold 2 classes at least, got '3'"),
         ([str(n) for n in range(1001)], LabelRule("classes"), "at most 1000 classes, got 1001"),
@@ -113,7 +109,7 @@ def test_what_is_out_of_range_is_reported(cells: list[str], rule: LabelRule, mes
 )
 def test_rules_are_checked(kind: object, classes: object, message: str) -> None:
     with typecheck_off(), pytest.raises(UserError, match=message):
-        LabelRule(kind, classes)  # type: ignore[arg-type]
+        LabelRule(kind, classes)
 
 
 @pytest.mark.parametrize(

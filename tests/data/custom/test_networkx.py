@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from graphmamba.data.custom import DataOptions, open_custom
+from graphmamba.data.custom import DataOptions, LabelRule, open_custom
 from graphmamba.data.custom.networkx import convert, from_networkx
 from graphmamba.data.custom.open import read_graphs, read_unlabelled
 from graphmamba.errors import UserError
@@ -41,6 +41,19 @@ def test_attributes_become_features() -> None:
         convert(GRAPHS, ("kind",), ("nodes/size",))
 
 
+def test_words_are_the_classes_that_are_named() -> None:
+    own = from_networkx(GRAPHS, "kind", LabelRule(classes=("süß", "sour", "bitter")))
+    assert own.class_names == ("süß", "sour", "bitter")
+    assert own.columns.graphs["y"].tolist() == [0, 1, 1]
+
+
+def test_a_mask_need_not_be_on_the_first_node() -> None:
+    graph = nx.path_graph(3)
+    for node, name in enumerate(("test_mask", "train_mask", "val_mask")):
+        graph.nodes[node].update({"y": node % 2, name: True})
+    assert from_networkx(graph).columns.nodes["node_split"].tolist() == [2, 0, 1]
+
+
 def test_directed_and_repeated_edges_and_labels_of_nodes() -> None:
     graph = nx.MultiDiGraph([(0, 1), (0, 1), (1, 1)])
     nx.set_node_attributes(graph, {0: 1.5, 1: None}, "y")
@@ -62,7 +75,7 @@ def test_directed_and_repeated_edges_and_labels_of_nodes() -> None:
         (lambda graph: graph.clear(), "graph 0: must have a node, got none"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_reported(change, message: str) -> None:  # type: ignore[no-untyped-def]
+def test_what_is_wrong_is_reported(change, message: str) -> None:
     graphs = [graph.copy() for graph in GRAPHS]
     change(graphs[0])
     with pytest.raises(UserError, match=message):
@@ -83,7 +96,6 @@ def test_files_of_graphml_are_read_and_predicted(tmp_path: Path) -> None:
     options = DataOptions(target="kind", split="time", split_column="year")
     own = open_custom(folder, options, tmp_path / "sets")
     assert own.class_names == ("sour", "süß")
-    assert own.store.split is not None
     assert own.store.split.tolist() == [2, 1] + [0] * 8
     assert own.store[9].edge_index.tolist() == [[0, 1, 1, 2], [1, 0, 2, 1]]
     known = ("nodes/mass", "nodes/element=C", "nodes/element=O", "edges/weight")
@@ -99,7 +111,6 @@ def test_graphs_from_python_are_split_by_their_attributes() -> None:
     graphs = [molecule(2, "ab"[n % 2], year=2000 - n) for n in range(10)]
     options = DataOptions(target="kind", split="time", split_column="year")
     split = read_graphs(graphs, options)[1].split
-    assert split is not None
     assert split.tolist() == [2, 1] + [0] * 8
     year = DataOptions(target="year", task="regression")
     alone, among = (read_graphs(each, year)[0].columns.nodes["x"] for each in (graphs[0], graphs))

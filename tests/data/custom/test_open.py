@@ -12,7 +12,6 @@ from graphmamba.data.custom import CustomData, DataOptions, open_custom
 from graphmamba.data.custom import open as own_open
 from graphmamba.data.custom.csv import read_folder
 from graphmamba.data.custom.open import read_unlabelled
-from graphmamba.data.splits import random_split
 from graphmamba.data.transforms import precompute
 from graphmamba.data.transforms.precompute import Precompute
 from graphmamba.errors import UserError
@@ -44,7 +43,7 @@ def reject(*_: object) -> CustomData:
 
 
 def never_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("read_folder", "read_npz", "labelled_molecules"):
+    for name in ("read_folder", "read_npz", "read_smiles_csv"):
         monkeypatch.setattr(own_open, name, reject)
 
 
@@ -137,45 +136,6 @@ def test_what_is_no_own_data_is_reported(name: str, message: str, tmp_path: Path
         open_custom(tmp_path / name, data_dir=tmp_path)
 
 
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"split_seed": -1}, r"split_seed must be at least 0 and less than 2\*\*63, got -1"),
-        ({"split_ratios": (0.5, 0.1, 0.1)}, r"split_ratios must be .* that add up to 1, got"),
-        (
-            {"split_ratios": (0.5, 0.5, 0.0)},
-            r"split_ratios must be .* above 0, .* got \(0.5, 0.5, 0.0\)",
-        ),
-        ({"task": "regression", "classes": 3}, "classes must be left out"),
-    ],
-)
-def test_options_are_checked(options: dict[str, object], message: str) -> None:
-    with pytest.raises(UserError, match=message):
-        DataOptions(**options)  # type: ignore[arg-type]
-
-
-@pytest.mark.parametrize(
-    ("graphs", "fractions", "sizes"),
-    [
-        (10, (0.8, 0.1, 0.1), [8, 1, 1]),
-        (7, (0.8, 0.1, 0.1), [5, 1, 1]),
-        (1, (0.8, 0.1, 0.1), [1, 0, 0]),
-        (2, (0.8, 0.1, 0.1), [1, 1, 0]),
-        (5, (0.0, 0.0, 1.0), [0, 0, 5]),
-        (100, (0.29, 0.36, 0.35), [29, 36, 35]),
-        (0, (0.8, 0.1, 0.1), [0, 0, 0]),
-    ],
-)  # fmt: skip
-def test_splits_have_their_shares(
-    graphs: int, fractions: tuple[float, float, float], sizes: list[int]
-) -> None:
-    split = random_split(graphs, fractions, seed=3)
-    assert split.bincount(minlength=3).tolist() == sizes
-    assert torch.equal(split, random_split(graphs, fractions, seed=3))
-    if graphs == 100:
-        assert not torch.equal(split, random_split(graphs, fractions, seed=4))
-
-
 def test_a_folder_is_read_as_in_training_but_for_labels(tmp_path: Path) -> None:
     folder = write_rings(tmp_path / "rings")
     labelled = read_folder(folder, "taste", undirected=True).columns
@@ -240,6 +200,5 @@ def test_parts_are_read_where_they_are_asked_for(tmp_path: Path) -> None:
     rows = [["g0", "test"], ["g1", "train"], ["g2", "validation"]]
     write_rows(folder / "graphs.csv", ["graph", "split"], rows)
     split = read_unlabelled(folder, TASTE_COLUMN, has_split=True).columns.split
-    assert split is not None
     assert split.tolist() == [2, 0, 1]
     assert read_unlabelled(folder, TASTE_COLUMN).columns.split is None

@@ -18,15 +18,33 @@ ALL = DataOptions(
 
 
 @pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"split_seed": -1}, r"split_seed must be at least 0 and less than 2\*\*63, got -1"),
+        ({"split_ratios": (0.5, 0.1, 0.1)}, r"split_ratios must be .* that add up to 1, got"),
+        ({"split_ratios": (0.5, 0.5, 0.0)}, r"must be .* above 0, .* got \(0.5, 0.5, 0.0\)"),
+        ({"task": "regression", "classes": 3}, "classes must be left out"),
+        ({"split": "time"}, "split_column must name the column of times"),
+        ({"split_column": "when"}, "split_column is read for split='column' or 'time' alone"),
+        ({"split": "scaffold", "split_seed": 1}, "split_seed must be left out for split='scaff"),
+        ({"folds": 1}, "folds must be 2 at least, or 0"),
+        ({"folds": 3, "fold": 3}, "got folds=3 and fold=3"),
+        ({"folds": 3, "split": "column"}, "split must be random, stratified or scaffold where"),
+    ],
+)
+def test_options_that_contradict_themselves_are_rejected(
+    options: dict[str, object], message: str
+) -> None:
+    with pytest.raises(UserError, match=message):
+        DataOptions(**options)
+
+
+@pytest.mark.parametrize(
     ("options", "kind", "message"),
     [
         ({"undirected": True}, ".npz", "undirected is read for a folder of CSV files alone"),
         ({"smiles": "formula"}, ".npz", "smiles is read for .* a CSV of molecules or .* alone"),
-        (
-            {"target": ("a", "b")},
-            ".npz",
-            "target is read for a folder .* or a CSV .* got a, b for x",
-        ),
+        ({"target": ("a", "b")}, ".npz", "target is read for a folder .* CSV .* got a, b for x"),
         ({"target": "a"}, "graphs", "target is read for .* alone, got 'a' for x"),
         ({"split_index": 1}, "folder", "split_index is read for an .npz .* alone, got 1 for x"),
         ({"split_seed": 3}, "benchmark", "split_seed is read for custom graphs alone, got 3 for x"),
@@ -36,7 +54,7 @@ def test_what_nobody_reads_is_rejected(
     options: dict[str, object], kind: Format, message: str
 ) -> None:
     with pytest.raises(UserError, match=message):
-        check_read(DataOptions(**options), kind, "x")  # type: ignore[arg-type]
+        check_read(DataOptions(**options), kind, "x")
 
 
 @pytest.mark.parametrize("kind", [*OWN, "benchmark"])

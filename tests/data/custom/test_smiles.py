@@ -26,7 +26,6 @@ def test_molecules_become_graphs(tmp_path: Path) -> None:
     assert own.columns.edge_ptr.tolist() == [0, 4, 4]
     assert own.columns.nodes["x"][:, 0].tolist() == [5, 5, 7, 7]
     assert own.columns.graphs["y"].tolist() == [[3.5], [1.0]]
-    assert own.columns.split is not None
     assert own.columns.split.tolist() == [0, 2]
     assert own.features == MOLECULES
     assert own.task == Task("graph", 1, "l1", "mean_absolute_error")

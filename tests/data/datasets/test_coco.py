@@ -34,7 +34,6 @@ def test_as_many_images_are_drawn_for_each_part_as_published() -> None:
 def test_regions_have_the_classes_of_the_objects_there(tmp_path: Path) -> None:
     write_coco(tmp_path)
     columns = read_coco(tmp_path, FRACTIONS)
-    assert columns.split is not None
     assert sorted(columns.split[:3].tolist()) == [0, 0, 1]
     assert columns.split[3] == 2
     # category 90 is the second of the file's two; its object is the upper left quarter
@@ -45,12 +44,6 @@ def test_regions_have_the_classes_of_the_objects_there(tmp_path: Path) -> None:
     assert columns.nodes["x"].shape[1] == 14
     assert columns.edges["edge_attr"].shape == (columns.edge_index.shape[1], 2)
     assert columns.source == "built from train2017 and val2017"
-
-
-def test_wrong_objects_are_named_with_their_file(tmp_path: Path) -> None:
-    write_coco(tmp_path, segmentation={"size": [24, 32], "counts": [5]})
-    with pytest.raises(UserError, match=r"instances_train2017\.json .* wrong annotation 10\d: "):
-        read_coco(tmp_path, FRACTIONS)
 
 
 @pytest.mark.parametrize(
@@ -85,20 +78,24 @@ def draw(segmentation: Any, height: int = 3, width: int = 4) -> list[list[int]]:
     return draw_object(segmentation, height, width).astype(int).tolist()
 
 
-def test_a_box_covers_its_pixels_and_no_other() -> None:
-    assert draw([[1, 0, 3, 0, 3, 2, 1, 2]]) == [[0, 1, 1, 0], [0, 1, 1, 0], [0, 0, 0, 0]]
-
-
-def test_a_pixel_is_inside_where_its_middle_is() -> None:
-    box = [[0.6, 0.4, 2.4, 0.4, 2.4, 1.6, 0.6, 1.6]]
-    assert draw(box) == [[0, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]]
-    wider = [[0.4, 0.4, 2.6, 0.4, 2.6, 1.6, 0.4, 1.6]]
-    assert draw(wider) == [[1, 1, 1, 0], [1, 1, 1, 0], [0, 0, 0, 0]]
-
-
-def test_an_object_may_have_several_polygons_that_leave_the_image() -> None:
-    parts = [[0, 0, 1, 0, 1, 9, 0, 9], [3, 2, 40, 2, 40, 3, 3, 3]]
-    assert draw(parts) == [[1, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 1]]
+@pytest.mark.parametrize(
+    ("polygons", "expected"),
+    [
+        ([[1, 0, 3, 0, 3, 2, 1, 2]], [[0, 1, 1, 0], [0, 1, 1, 0], [0, 0, 0, 0]]),
+        # a pixel is inside where its middle is
+        ([[0.6, 0.4, 2.4, 0.4, 2.4, 1.6, 0.6, 1.6]], [[0, 1, 0, 0], [0, 1, 0, 0], [0, 0, 0, 0]]),
+        ([[0.4, 0.4, 2.6, 0.4, 2.6, 1.6, 0.4, 1.6]], [[1, 1, 1, 0], [1, 1, 1, 0], [0, 0, 0, 0]]),
+        # several polygons that leave the image
+        (
+            [[0, 0, 1, 0, 1, 9, 0, 9], [3, 2, 40, 2, 40, 3, 3, 3]],
+            [[1, 0, 0, 0], [1, 0, 0, 0], [1, 0, 0, 1]],
+        ),
+    ],
+)
+def test_polygons_cover_the_pixels_whose_middles_are_inside(
+    polygons: list[list[float]], expected: list[list[int]]
+) -> None:
+    assert draw(polygons) == expected
 
 
 def test_runs_go_down_the_columns_from_the_background_on() -> None:

@@ -42,35 +42,23 @@ def image(nodes: int) -> dict[str, torch.Tensor]:
     }
 
 
-def save_contacts(folder: Path) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
-    for number, part in enumerate(("train", "val", "test")):
-        torch.save([contacts(3), contacts(4 + number)], folder / f"{part}.pt")
-
-
-def check_contacts(columns: GraphColumns, sizes: list[int], split: list[int]) -> None:
-    assert columns.node_ptr.diff().tolist() == sizes
-    assert columns.split is not None
-    assert columns.split.tolist() == split
-    assert torch.equal(columns.edge_index, EDGES.repeat(1, len(sizes)))
-    assert torch.equal(columns.nodes["x"][:, 0], torch.tensor(sizes).repeat_interleave(
-        torch.tensor(sizes)
-    ))  # fmt: skip
-    kept = columns.pairs["edge_label_index"]
-    assert torch.equal(kept.index, PAIRS[:, :2].repeat(1, len(sizes)))
-
-
 def read(name: str, folder: Path) -> GraphColumns:
     paths = find_fetched(name, folder)
-    assert paths is not None
     return read_fetched(name, paths)
 
 
 @pytest.mark.parametrize("place", ["", "raw", "pcqm-contact/raw"])
 def test_raw_files_are_found_where_pyg_puts_them(place: str, tmp_path: Path) -> None:
     assert find_fetched("pcqm-contact", tmp_path) is None
-    save_contacts(tmp_path / place)
-    check_contacts(read("pcqm-contact", tmp_path), [3, 4, 3, 5, 3, 6], [0, 0, 1, 1, 2, 2])
+    (tmp_path / place).mkdir(parents=True, exist_ok=True)
+    for number, part in enumerate(PARTS):
+        torch.save([contacts(3), contacts(4 + number)], tmp_path / place / f"{part}.pt")
+    columns, sizes = read("pcqm-contact", tmp_path), [3, 4, 3, 5, 3, 6]
+    assert columns.node_ptr.diff().tolist() == sizes
+    assert columns.split.tolist() == [0, 0, 1, 1, 2, 2]
+    assert torch.equal(columns.edge_index, EDGES.repeat(1, 6))
+    assert columns.nodes["x"][:, 0].tolist() == [size for size in sizes for _ in range(size)]
+    assert torch.equal(columns.pairs["edge_label_index"].index, PAIRS[:, :2].repeat(1, 6))
 
 
 def test_superpixels_of_pyg_are_built_by_name(tmp_path: Path) -> None:
@@ -125,7 +113,6 @@ def test_struct_targets_are_standardised_over_all_parts(tmp_path: Path) -> None:
     torch.testing.assert_close(
         columns.graphs["y"], torch.tensor([-1.0, 0, 1])[:, None].expand(3, 11)
     )
-    assert columns.split is not None
     assert columns.split.tolist() == [0, 1, 2]
     assert columns.node_ptr.tolist() == [0, 3, 6, 9]
 

@@ -34,11 +34,8 @@ def write_lists(folder: Path) -> Path:
     edges = np.array([[0, 7, 2, 9, 1, 3, 0], [7, 2, 2, 9, 0, 1, 1]]).T
     lists = folder / "split_info_tiny" / "type"
     lists.mkdir(parents=True)
-    for part, kind, some in (
-        ("train", 1, edges[:4]),
-        ("val", 0, edges[4:6]),
-        ("test", 4, edges[6:]),
-    ):
+    parts = {"train": (1, edges[:4]), "val": (0, edges[4:6]), "test": (4, edges[6:])}
+    for part, (kind, some) in parts.items():
         name = f"{MALWARE[kind]}/family/{part}"
         (lists / f"{part}.txt").write_text(f"{name}\n")
         file = folder / "malnet-graphs-tiny" / f"{name}.edgelist"
@@ -55,7 +52,6 @@ def test_published_edge_lists_give_the_same(tmp_path: Path) -> None:
     assert torch.equal(listed.edge_index, packed.edge_index)
     assert torch.equal(listed.node_ptr, packed.node_ptr)
     assert torch.equal(listed.graphs["y"], packed.graphs["y"])
-    assert listed.split is not None
     assert listed.split.tolist() == [0, 1, 2]
     file.unlink()
     with pytest.raises(UserError, match=r"family must hold test\.edgelist, got no such file"):

@@ -20,14 +20,8 @@ def test_columns_of_a_known_molecule() -> None:
         [7, 0, 1, 4, 0, 0, 1, 0, 0],
     ]
     assert columns.edge_index.tolist() == [[0, 1, 1, 2, 1, 3], [1, 0, 2, 1, 3, 1]]
-    assert columns.edges["edge_attr"].tolist() == [
-        [0, 0, 0],
-        [0, 0, 0],
-        [1, 0, 1],
-        [1, 0, 1],
-        [0, 0, 1],
-        [0, 0, 1],
-    ]
+    bonds = [[0, 0, 0]] * 2 + [[1, 0, 1]] * 2 + [[0, 0, 1]] * 2
+    assert columns.edges["edge_attr"].tolist() == bonds
 
 
 def test_chirality_rings_and_stereo() -> None:

@@ -35,7 +35,6 @@ def test_func_has_all_peptides(tmp_path: Path) -> None:
     assert columns.graphs["y"].shape == (len(SMILES), 10)
     assert columns.graphs["y"][:, [4, 9]].eq(1).all()
     assert columns.graphs["y"].sum() == 2 * len(SMILES)
-    assert columns.split is not None
     assert columns.split.tolist() == [0, 0, 1, 2, 0, 2]
 
 
@@ -43,7 +42,6 @@ def test_struct_has_the_measured_peptides_in_order_and_standardised(tmp_path: Pa
     write_peptides(tmp_path)
     columns = read_peptides_struct(tmp_path)
     assert columns.node_ptr.diff().tolist() == [2, 4, 6]
-    assert columns.split is not None
     assert columns.split.tolist() == [0, 2, 0]
     targets = columns.graphs["y"]
     assert targets.shape == (3, len(TARGETS))
@@ -61,13 +59,12 @@ def test_struct_takes_the_published_targets_where_they_are(name: str, tmp_path: 
     write_table(path, ["smiles", *TARGETS], rows)
     columns = read_peptides_struct(tmp_path)
     assert columns.node_ptr.tolist() == [0, 2, 5, 8, 12, 18, 19]
-    assert columns.split is not None
     assert columns.split.tolist() == [0, 0, 1, 2, 0, 2]
     expected = torch.arange(6.0).square()
     expected = (expected - expected.mean()) / expected.std()
     torch.testing.assert_close(columns.graphs["y"], expected[:, None].expand(6, 11))
     assert columns.source == f"built from {path.name}: all 6 peptides"
-    rows[3][5] = "much"  # type: ignore[call-overload]
+    rows[3][5] = "much"
     write_table(path, ["smiles", *TARGETS], rows)
     with pytest.raises(UserError, match=r"csv\.gz must be a table of numbers: .*much"):
         read_peptides_struct(tmp_path)

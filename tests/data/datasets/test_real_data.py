@@ -39,7 +39,6 @@ def assert_has_the_columns_of(name: str, columns: GraphColumns) -> None:
 
 def assert_split_is_that_of(name: str, split: torch.Tensor | None) -> None:
     benchmark = CATALOG[name]
-    assert split is not None
     parts = [benchmark.train, benchmark.validation, benchmark.test]
     assert split.bincount(minlength=3).tolist() == parts
 
@@ -66,7 +65,6 @@ def test_peptides_struct(data_folder: Path) -> None:
     assert_has_the_columns_of("peptides-struct", columns)
     torch.testing.assert_close(targets.mean(dim=0), torch.zeros(11), atol=1e-5, rtol=0)
     torch.testing.assert_close(targets.std(dim=0), torch.ones(11), atol=1e-5, rtol=0)
-    assert columns.split is not None
     assert columns.split.unique().tolist() == [0, 1, 2]
 
 

@@ -19,12 +19,7 @@ from graphmamba.data.datasets.superpixels import (
     shuffled_nodes,
 )
 from graphmamba.errors import UserError
-from tests.helpers.image_files import (
-    smooth_noise,
-    write_cifar_folder,
-    write_idx,
-    write_mnist,
-)
+from tests.helpers.image_files import smooth_noise, write_cifar_folder, write_idx, write_mnist
 from tests.helpers.raw_files import write_superpixels
 
 pytest.importorskip("skimage")
@@ -126,7 +121,6 @@ def test_mnist_is_built_from_its_images(tmp_path: Path) -> None:
     built = build_benchmark("mnist", tmp_path, tmp_path / "sets")
     store = open_benchmark("mnist", tmp_path / "sets")
     assert len(store) == len(built) == 5
-    assert store.split is not None
     # the first 5,000 training images are for validation, here all of them
     assert store.split.tolist() == [1, 1, 1, 2, 2]
     assert store.source == "built from MNIST's images"
@@ -147,7 +141,6 @@ def test_cifar10_is_built_from_its_binary_version(tmp_path: Path) -> None:
     images = write_cifar_folder(tmp_path)
     columns = read_cifar10(tmp_path)
     assert columns.graphs["y"].tolist() == [3, 4, 5, 6, 7, 8]
-    assert columns.split is not None
     assert columns.split.tolist() == [1, 1, 1, 1, 1, 2]
     first = columns.nodes["x"][: columns.node_ptr[1]]
     expected = nodes_written_out(images[0], CIFAR_RECIPE)

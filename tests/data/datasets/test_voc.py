@@ -35,7 +35,6 @@ def test_boundaries_go_both_ways_and_loops_once(tmp_path: Path) -> None:
     sobel, count = columns.edges["edge_attr"][:7].T
     torch.testing.assert_close(sobel, torch.tensor([1, 1, 0.04, 0.04, 0, 0, 0]))
     assert count.tolist() == [5, 5, 6, 6, 7, 7, 0]
-    assert columns.split is not None
     assert columns.split.tolist() == [0, 0, 2, 2]
 
 
@@ -62,7 +61,6 @@ def test_regions_have_the_colours_and_classes_of_their_place(tmp_path: Path, wri
     write(tmp_path, NAMES, MASKS)
     store = build_benchmark("pascalvoc-sp", tmp_path, tmp_path / "sets")
     assert len(store) == 4
-    assert store.split is not None
     assert sorted(store.split.tolist()) == [0, 0, 1, 2]
     graph = store[0]
     assert graph.x.shape[1] == 14
@@ -83,7 +81,6 @@ def test_regions_have_the_colours_and_classes_of_their_place(tmp_path: Path, wri
 def test_a_list_of_test_images_takes_the_place_of_the_halves(tmp_path: Path) -> None:
     write_sbd(tmp_path, NAMES | {"test": ["2009_000001"], "val": ["2009_000002"]}, MASKS)
     columns = read_voc_folder(tmp_path)
-    assert columns.split is not None
     assert columns.split.tolist() == [0, 0, 1, 2]
 
 

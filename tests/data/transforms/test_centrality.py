@@ -75,7 +75,6 @@ def test_it_is_what_leads_of_the_vector_of_ones(graph: networkx.Graph) -> None:
     truth = leads @ leads.sum(axis=0)
     pairs = np.stack(adjacency.nonzero())
     found = leading_vector(pairs, len(graph))
-    assert found is not None
     # the paths differ by 2e-5 in their eigenvalues, which rounding is divided by
     assert np.abs(found - truth).max() <= 1e-9
     assert np.array_equal(found, leading_vector(pairs, len(graph)))

@@ -61,3 +61,16 @@ def test_loops_count_in_the_degrees_alone(nodes: int) -> None:
     cancelled = torch.linalg.eigvalsh(torch.diag(adjacency.sum(dim=1)) - adjacency)[1]
     assert spectral_gap(edges, nodes) == pytest.approx(float(gap), abs=1e-5)
     assert gap > cancelled + 1e-3
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_the_gap_is_the_same_by_both_ways(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
+    generator = torch.Generator().manual_seed(seed)
+    edges = expander_edges(150, 2, generator)
+    falls_apart = torch.cat([edges, edges + 150], dim=1)
+    with monkeypatch.context() as patched:
+        patched.setattr(expander, "DENSE_UP_TO", 300)
+        dense = spectral_gap(edges, 150), spectral_gap(falls_apart, 300)
+    monkeypatch.setattr(expander, "DENSE_UP_TO", 20)
+    assert spectral_gap(edges, 150) == pytest.approx(dense[0], abs=1e-5)
+    assert spectral_gap(falls_apart, 300) == pytest.approx(dense[1], abs=1e-5)

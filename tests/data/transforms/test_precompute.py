@@ -4,7 +4,6 @@ import json
 from dataclasses import replace
 from pathlib import Path
 
-import networkx
 import pytest
 import torch
 from torch import Tensor
@@ -13,9 +12,8 @@ from torch_geometric.utils import to_undirected
 
 from graphmamba.data.catalog import CATALOG
 from graphmamba.data.store import GraphStore
-from graphmamba.data.transforms import expander, laplacian, precompute
-from graphmamba.data.transforms.expander import expander_edges, spectral_gap
-from graphmamba.data.transforms.laplacian import smallest_eigenpairs
+from graphmamba.data.transforms import precompute
+from graphmamba.data.transforms.expander import expander_edges
 from graphmamba.data.transforms.precompute import (
     Precompute,
     add_columns,
@@ -24,12 +22,12 @@ from graphmamba.data.transforms.precompute import (
 )
 from graphmamba.errors import UserError
 from graphmamba.ops.random import draw_bits
+from tests.data.transforms.test_laplacian import GRAPH_SET, GRAPHS, rows_of
 from tests.helpers.graphs import graph_columns
 from tests.helpers.synthetic import synthetic_graphs
 from tests.helpers.typecheck import typecheck_off
 
 CYCLE = to_undirected(torch.tensor([[0, 1, 2, 3], [1, 2, 3, 0]]))
-Graph = tuple[Tensor, int]
 STORE = GraphStore.from_pyg(synthetic_graphs(CATALOG["peptides-func"], 5, nodes=(8, 14)))
 KEPT_AS = {"set": "five molecules"}
 
@@ -100,10 +98,7 @@ def test_graphs_of_a_batch_get_their_columns_one_by_one() -> None:
     ("columns", "message"),
     [
         ({"edge_index": torch.tensor([[0, -1], [1, 0]])}, "edge_index must hold .*, got -1"),
-        (
-            {"edge_index": torch.tensor([[0, 1], [1, 4]])},
-            "must hold numbers of the 4 nodes.* got 4",
-        ),
+        ({"edge_index": torch.tensor([[0, 1], [1, 4]])}, "must hold numbers of the 4 n.* got 4"),
         ({"edge_index": torch.ones(2, 2)}, "edge_index must hold integers.*, got torch.float32"),
         ({"batch": torch.tensor([0, 0, 1, 1])}, "edge_index must join nodes of the same graph"),
         ({"batch": torch.tensor([0, 1, 0, 1])}, "batch must be sorted, got 0 after 1 at node 2"),
@@ -115,122 +110,6 @@ def test_graphs_that_cannot_be_are_rejected(columns: dict[str, Tensor], message:
     graph = Data(**{"x": torch.ones(4, 1), "edge_index": edges, **columns})
     with typecheck_off(), pytest.raises(UserError, match=message):
         add_columns(graph, Precompute(walk_length=2))
-
-
-def edges_of(graph: networkx.Graph) -> Graph:
-    graph = networkx.convert_node_labels_to_integers(graph)
-    pairs = torch.tensor(list(graph.edges), dtype=torch.int64).reshape(-1, 2).T
-    return torch.cat([pairs, pairs.flip(0)], dim=1), len(graph)
-
-
-def random_graph(nodes: int, edges: int, seed: int) -> Graph:
-    """Directions, self-loops, repeated edges and isolated nodes all occur."""
-    generator = torch.Generator().manual_seed(seed)
-    return torch.randint(nodes, (2, edges), generator=generator), nodes
-
-
-NONE = torch.empty(2, 0, dtype=torch.int64)
-
-
-GRAPHS: dict[str, Graph] = {
-    "one node": (NONE, 1),
-    "a loop alone": (torch.zeros(2, 3, dtype=torch.int64), 1),
-    "empty": (NONE, 0),
-    "no edges": (NONE, 5),
-    "path": edges_of(networkx.path_graph(12)),
-    "path again": edges_of(networkx.path_graph(12)),
-    "star": edges_of(networkx.star_graph(11)),
-    "two rings": edges_of(
-        networkx.disjoint_union(networkx.cycle_graph(6), networkx.cycle_graph(6))
-    ),
-    "many pairs": (torch.arange(200).reshape(100, 2).T, 200),
-    "sparse": random_graph(30, 20, 0),
-    "dense": random_graph(25, 300, 1),
-    "large": edges_of(networkx.connected_watts_strogatz_graph(290, 4, 0.3, seed=0)),
-}
-
-
-GRAPH_SET = graph_columns(*GRAPHS.values())
-
-
-def rows_of(column: Tensor, place: int) -> Tensor:
-    return column[GRAPH_SET.node_ptr[place] : GRAPH_SET.node_ptr[place + 1]]
-
-
-def assert_same_spectrum(ours: tuple[Tensor, Tensor], edges: Tensor, nodes: int) -> None:
-    """Equal values, and equal projectors onto each eigenspace that is there as a whole."""
-    vectors, values = ours
-    adjacency = torch.zeros(nodes, nodes, dtype=torch.float64)
-    adjacency[edges[0], edges[1]] = adjacency[edges[1], edges[0]] = 1.0
-    adjacency.fill_diagonal_(0.0)
-    found = torch.linalg.eigh(adjacency.sum(dim=1).diag() - adjacency)
-    every_vector = found.eigenvectors.float()
-    every_value = found.eigenvalues.float().expand(nodes, nodes)
-    asked = values.shape[1]
-    kept = min(nodes, asked)
-    assert torch.isnan(vectors).equal(torch.isnan(values))
-    assert torch.isnan(values[:, kept:]).all()
-    assert torch.allclose(values[:, :kept], every_value[:, :kept], atol=2e-6)
-    gram = vectors[:, :kept].T @ vectors[:, :kept]
-    assert torch.allclose(gram, torch.eye(kept), atol=1e-5)
-    for value in every_value[:1, :kept].unique():
-        # equal numbers come out of the solver a rounding apart
-        same = (every_value[0] - value).abs() < 1e-5 if nodes else every_value[:, 0] > 0
-        if same[kept:].any():
-            continue
-        truth, found = every_vector[:, same], vectors[:, same[:asked].nonzero().flatten()]
-        assert torch.allclose(found @ found.T, truth @ truth.T, atol=2e-4)
-
-
-@pytest.mark.parametrize("dense_up_to", [512, 10], ids=["dense", "sparse"])
-@pytest.mark.parametrize("num_eigenvectors", [1, 4, 10, 40])
-def test_spectra_are_those_of_each_graph(
-    monkeypatch: pytest.MonkeyPatch, dense_up_to: int, num_eigenvectors: int
-) -> None:
-    monkeypatch.setattr(laplacian, "DENSE_UP_TO", dense_up_to)
-    vectors, values = laplacian.laplacian_spectra(GRAPH_SET, num_eigenvectors)
-    for place, (edges, nodes) in enumerate(GRAPHS.values()):
-        assert_same_spectrum((rows_of(vectors, place), rows_of(values, place)), edges, nodes)
-
-
-@pytest.mark.parametrize(
-    "graph",
-    [
-        networkx.star_graph(350),
-        networkx.star_graph(700),
-        networkx.complete_graph(300),
-        networkx.complete_bipartite_graph(130, 160),
-        networkx.random_regular_graph(4, 600, seed=0),
-        networkx.grid_2d_graph(18, 18),
-        networkx.path_graph(350),
-        networkx.disjoint_union(networkx.star_graph(300), networkx.path_graph(290)),
-        networkx.barabasi_albert_graph(350, 1, seed=0),
-        networkx.empty_graph(70),
-        # twelve paths that hang on one node, of whose copies ARPACK misses some
-        networkx.from_edgelist((max(0, node - 12), node) for node in range(1, 613)),
-    ],
-    ids=[
-        "star",
-        "large star",
-        "complete",
-        "bipartite",
-        "regular",
-        "grid",
-        "path",
-        "two parts",
-        "hubs",
-        "no edges",
-        "paths",
-    ],
-)
-def test_the_sparse_solver_finds_every_copy_of_an_eigenvalue(
-    graph: networkx.Graph, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(laplacian, "DENSE_UP_TO", 60)
-    edges, nodes = edges_of(graph)
-    values, vectors = smallest_eigenpairs(edges.numpy(), nodes, 10)
-    repeated = torch.from_numpy(values).float().expand(nodes, 10)
-    assert_same_spectrum((torch.from_numpy(vectors).float(), repeated), edges, nodes)
 
 
 @pytest.mark.parametrize(
@@ -265,24 +144,8 @@ def test_expanders_are_those_of_each_graph_and_of_its_number() -> None:
         assert torch.equal(expander.index[:, expander.ptr[place] : expander.ptr[place + 1]], truth)
 
 
-@pytest.mark.parametrize("seed", range(3))
-def test_the_gap_is_the_same_by_both_ways(monkeypatch: pytest.MonkeyPatch, seed: int) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    edges = expander_edges(150, 2, generator)
-    falls_apart = torch.cat([edges, edges + 150], dim=1)
-    with monkeypatch.context() as patched:
-        patched.setattr(expander, "DENSE_UP_TO", 300)
-        dense = spectral_gap(edges, 150), spectral_gap(falls_apart, 300)
-    monkeypatch.setattr(expander, "DENSE_UP_TO", 20)
-    assert spectral_gap(edges, 150) == pytest.approx(dense[0], abs=1e-5)
-    assert spectral_gap(falls_apart, 300) == pytest.approx(dense[1], abs=1e-5)
-
-
-EVERYTHING = Precompute(4, 3, 2, True, True, "unbiased")
-
-
 def test_a_set_without_graphs_has_columns_without_rows() -> None:
-    done = add_precomputed(graph_columns(), EVERYTHING)
+    done = add_precomputed(graph_columns(), EVERY_COLUMN)
     assert {len(rows) for rows in done.nodes.values()} == {0}
     assert done.pairs["expander_index"].index.shape == (2, 0)
 
@@ -291,7 +154,7 @@ def test_recipes_name_what_is_asked_for_and_nothing_else() -> None:
     assert Precompute().recipe() == {}
     assert set(Precompute(num_eigenvectors=4).recipe()) == {"laplacian"}
     assert "seed" not in json.dumps(Precompute(walk_length=4, seed=3).recipe())
-    recipe = EVERYTHING.recipe()
+    recipe = EVERY_COLUMN.recipe()
     assert json.loads(json.dumps(recipe)) == recipe
     assert len(recipe) == 6
     variants = [
@@ -322,7 +185,7 @@ def test_nothing_is_computed_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 
     def count(columns: object, part: Precompute) -> object:
         computed.extend(part.recipe())
-        return compute(columns, part)  # type: ignore[arg-type]
+        return compute(columns, part)
 
     monkeypatch.setattr(precompute, "precomputed", count)
     with_precomputed(STORE, Precompute(num_eigenvectors=3, walk_length=2), tmp_path, KEPT_AS)

@@ -2,19 +2,10 @@
 
 import pytest
 import torch
-from torch_geometric.utils import to_undirected
 
 from graphmamba.data.transforms import random_walk
 from graphmamba.data.transforms.random_walk import return_probabilities
 from tests.helpers.graphs import graph_columns
-
-PATH = to_undirected(torch.tensor([[0, 1], [1, 2]]))
-
-
-def test_return_probabilities_of_a_path() -> None:
-    returns = return_probabilities(graph_columns((PATH, 3)), walk_length=4)
-    expected = torch.tensor([[0, 0.5, 0, 0.5], [0, 1, 0, 1], [0, 0.5, 0, 0.5]])
-    assert torch.allclose(returns, expected)
 
 
 @pytest.mark.parametrize("nodes", [40, 700])

@@ -3,7 +3,7 @@
 import csv
 import gzip
 import zlib
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -30,15 +30,13 @@ from graphmamba.data.splits import SPLITS, split_of_words
 from graphmamba.data.tables import LINKS, NO_SPLIT, NODE_SPLIT, GraphColumns, Pairs, boundaries
 from graphmamba.errors import UserError
 
-KEYS = frozenset({"graph", "node", "source", "target", "split"})
-LEVEL_TABLES: dict[Level, str] = {"graph": "graphs", "node": "nodes", "link": "pairs"}
 TABLES = ("nodes", "edges", "graphs", "pairs")
-"""Names of the tables."""
+LEVEL_TABLES: dict[Level, str] = {"graph": "graphs", "node": "nodes", "link": "pairs"}
 ENDINGS = (".csv", ".csv.gz", ".parquet")
+KEYS = frozenset({"graph", "node", "source", "target", "split"})
 KEYS_OF = {"nodes": {"graph", "node", "split"}, "edges": {"graph", "source", "target"}}
-"""Columns that identify rows and are not features."""
-ANSWER = {"true": 1.0, "false": 0.0}
-"""How pandas writes a Boolean column."""
+ANSWER = {"true": 1.0, "false": 0.0}  # how pandas writes a Boolean column
+TARGET = "target (--target, or --data.target where a model is trained)"
 
 
 @dataclass(frozen=True)
@@ -46,18 +44,14 @@ class CsvTable:
     """The cells of a table with a header, as text."""
 
     path: Path
-    frame: Any
-    """A `DataFrame` whose index is the line (or row) in the file."""
+    frame: Any  # a `DataFrame` whose index is the line (or row) in the file
     unit: str = "line"
 
     def where(self, row: int) -> str:
-        """Name of a row in messages."""
-        # a file without rows is wrong as a whole
-        return (
-            f"{self.path}, {self.unit} {self.frame.index[row]}"
-            if len(self.frame)
-            else str(self.path)
-        )
+        """Name of a row in messages; a file without rows is wrong as a whole."""
+        if not len(self.frame):
+            return str(self.path)
+        return f"{self.path}, {self.unit} {self.frame.index[row]}"
 
     @property
     def names(self) -> list[str]:
@@ -82,9 +76,7 @@ class CsvTable:
         values = np.empty((len(self.frame), len(names)), dtype=np.float32)
         for place, name in enumerate(names):
             cells = self.cells(name)
-            column = np.array(
-                [ANSWER.get(cell.lower(), parse_number(cell, np.nan)) for cell in cells]
-            )
+            column = np.array([ANSWER.get(c.lower(), parse_number(c, np.nan)) for c in cells])
             is_wrong = ~(np.abs(column) <= LARGEST)
             if is_wrong.any():
                 row = int(is_wrong.argmax())
@@ -112,40 +104,41 @@ def table_in(folder: Path, name: str) -> Path | None:
 
 
 def read_csv(path: Path) -> CsvTable:
-    """Read a file with a header, a .csv, .csv.gz or .parquet; blank lines are skipped."""
+    """Read a file with a header, a .csv, .csv.gz or .parquet, as text; blank lines are skipped."""
     import pandas as pd
 
     if not path.is_file():
         raise UserError(f"{path} must be a file, got {'a folder' if path.is_dir() else 'none'}")
     if path.suffix == ".parquet":
-        return _read_parquet(path)
-    try:
-        opened = gzip.open if path.suffix == ".gz" else open
-        with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file, strict=True)
-            # a row is reported with the line on which it ends
-            rows = [(reader.line_num, row) for row in reader]
-    except UnicodeDecodeError as error:
-        raise UserError(f"{path} must be text in UTF-8: {error}") from error
-    except (OSError, EOFError, zlib.error, csv.Error) as error:
-        raise UserError(
-            f"{path} must be a table that can be read, with commas between its columns: {error}"
-        ) from error
-    _, names = rows[0] if rows else (1, [""])
-    _check_names(path, names)
-    filled = [(line, row) for line, row in rows[1:] if any(row)]
-    for line, row in filled:
-        if len(row) != len(names):
+        table = _read_parquet(path)
+    else:
+        try:
+            opened = gzip.open if path.suffix == ".gz" else open
+            with opened(path, "rt", encoding="utf-8-sig", newline="") as file:
+                reader = csv.reader(file, strict=True)
+                # a row is reported with the line on which it ends
+                rows = [(reader.line_num, row) for row in reader]
+        except (OSError, EOFError, zlib.error, csv.Error, UnicodeDecodeError) as error:
             raise UserError(
-                f"{path}, line {line}: a row must have {len(names)} cells, got {len(row)}"
-            )
-    lines = [line for line, _ in filled]
-    cells = [row for _, row in filled]
-    return CsvTable(path, pd.DataFrame(cells, index=lines, columns=names, dtype=object))
+                f"{path} must be a table that can be read, in UTF-8 with commas between its "
+                f"columns: {error}"
+            ) from error
+        names = rows[0][1] if rows else [""]
+        filled = {line: row for line, row in rows[1:] if any(row)}
+        for line, row in filled.items():
+            if len(row) != len(names):
+                raise UserError(
+                    f"{path}, line {line}: a row must have {len(names)} cells, got {len(row)}"
+                )
+        cells = [*filled.values()]
+        table = CsvTable(path, pd.DataFrame(cells, index=[*filled], columns=names, dtype=object))
+    if not all(map(str.strip, table.names)) or len(set(table.names)) < len(table.names):
+        listed = ", ".join(map(repr, table.names))
+        raise UserError(f"{path} must begin with different names of its columns, got {listed}")
+    return table
 
 
 def _read_parquet(path: Path) -> CsvTable:
-    """Read a .parquet file as text, as in the same table as CSV."""
     import pandas as pd
 
     try:
@@ -157,53 +150,44 @@ def _read_parquet(path: Path) -> CsvTable:
     except (OSError, ValueError) as error:
         raise UserError(f"{path} must be a parquet file that can be read: {error}") from error
     frame = frame.reset_index(drop=frame.index.name is None)
-    _check_names(path, list(frame.columns))
     return CsvTable(path, frame.astype(object).where(frame.notna(), "").map(str), "row")
 
 
-def _check_names(path: Path, names: list[str]) -> None:
-    if not all(name.strip() for name in names) or len(set(names)) < len(names):
-        listed = ", ".join(map(repr, names))
-        raise UserError(f"{path} must begin with different names of its columns, got {listed}")
-
-
 @dataclass(frozen=True)
-class Roster:
+class NodeIndex:
     """Index of all nodes by name."""
 
-    graphs: Any
-    """Names of the graphs, a pandas `Index`."""
-    nodes: Any
-    """Graph and name of each row of the node table, a pandas `MultiIndex`."""
+    graphs: Any  # names of the graphs, a pandas `Index`
+    nodes: Any  # graph and name of each row of the node table, a pandas `MultiIndex`
     node_ptr: Int[Tensor, " boundaries"]
-    order: Int[Tensor, " nodes"]
-    """Row of the node table that each node comes from."""
-    place: Int[Tensor, " nodes"]
-    """Index within its graph of each row."""
+    order: Int[Tensor, " nodes"]  # row of the node table that each node comes from
+    place: Int[Tensor, " nodes"]  # index within its graph of each row
 
     def pairs(self, table: CsvTable) -> tuple[Int[Tensor, " pairs"], Int[Tensor, "2 pairs"]]:
         """Graph, and both nodes within it, of each row of a table of pairs."""
+        import pandas as pd
+
         names = table.filled("graph")
         graph = _look_up(table, "graph", self.graphs, names, "graph of the nodes")
-        ends = [
-            self.place[_look_up(table, side, self.nodes, table.filled(side), "node of its graph")]
-            for side in ("source", "target")
-        ]
+        ends = []
+        for side in ("source", "target"):
+            keys = pd.MultiIndex.from_arrays([names, table.filled(side)])
+            ends.append(self.place[_look_up(table, side, self.nodes, keys, "node of its graph")])
         return graph, torch.stack(ends)
 
 
-def list_nodes(nodes: CsvTable, graphs: CsvTable | None) -> Roster:
+def _list_nodes(nodes: CsvTable, graphs: CsvTable | None) -> NodeIndex:
     """Number graphs in the order of `graphs.csv`, or of their first nodes; nodes in theirs."""
     import pandas as pd
 
-    names, own = nodes.filled("graph"), nodes.filled("node")
+    names = nodes.filled("graph")
+    keys = pd.MultiIndex.from_arrays([names, nodes.filled("node")])
     if not names:
         raise UserError(f"{nodes.path} must list a node, got none")
-    listed = pd.Index(names if graphs is None else graphs.filled("graph"), dtype=object)
-    listed = listed.unique() if graphs is None else listed
+    listed = pd.Index(names, dtype=object).unique()
     if graphs is not None:
+        listed = pd.Index(graphs.filled("graph"), dtype=object)
         _check_different(graphs, "graph", listed)
-    keys = pd.MultiIndex.from_arrays([names, own])
     _check_different(nodes, "node", keys)
     graph = _look_up(nodes, "graph", listed, names, "graph of graphs.csv")
     counts = torch.bincount(graph, minlength=len(listed))
@@ -215,21 +199,16 @@ def list_nodes(nodes: CsvTable, graphs: CsvTable | None) -> Roster:
     node_ptr, order = boundaries(counts), graph.argsort(stable=True)
     place = torch.empty_like(order)
     place[order] = torch.arange(len(order)) - node_ptr[graph[order]]
-    return Roster(listed, keys, node_ptr, order, place)
+    return NodeIndex(listed, keys, node_ptr, order, place)
 
 
-def _look_up(
-    table: CsvTable, column: str, index: Any, cells: list[str], what: str
-) -> Int[Tensor, " rows"]:
-    """Position of each cell in an index."""
-    import pandas as pd
-
-    is_pair = index.nlevels > 1
-    keys = pd.MultiIndex.from_arrays([table.cells("graph"), cells]) if is_pair else cells
+def _look_up(table: CsvTable, column: str, index: Any, keys: Any, what: str) -> Int[Tensor, " row"]:
+    """Position of each key in an index; the keys are those of a column of the table."""
     found = index.get_indexer(keys)
     if (found < 0).any():
         row = int((found < 0).argmax())
-        raise UserError(f"{table.where(row)}: {column} must be a {what}, got {cells[row]!r}")
+        got = table.cells(column)[row]
+        raise UserError(f"{table.where(row)}: {column} must be a {what}, got {got!r}")
     return torch.from_numpy(found.astype(np.int64))
 
 
@@ -240,28 +219,25 @@ def _check_different(table: CsvTable, column: str, index: Any) -> None:
         raise UserError(f"{table.where(row)}: {column} must be listed once, got {got!r} again")
 
 
-def check_target(target: str | Sequence[str], tables: Iterable[CsvTable]) -> tuple[str, ...]:
+def check_target(target: str | Sequence[str], tables: Sequence[CsvTable]) -> tuple[str, ...]:
     """Check the target columns; `tables` may hold them."""
     names = (target,) if isinstance(target, str) else target
     check_is("target", names, Sequence, "the name of a column, or several in a list")
     names = tuple(names)
     if not names or len(set(names)) < len(names):
         raise UserError(
-            "target (--target, or --data.target where a model is trained) must name one column "
-            f"or several different ones, got {', '.join(names) or 'none'}; {_listed(tables)}"
+            f"{TARGET} must name one column or several different ones, "
+            f"got {', '.join(names) or 'none'}; {_candidates(tables)}"
         )
     if wrong := [name for name in names if name in KEYS]:
         raise UserError(f"target must be none of {sorted(KEYS)}, got {wrong[0]!r}")
     return names
 
 
-def _listed(tables: Iterable[CsvTable]) -> str:
+def _candidates(tables: Sequence[CsvTable]) -> str:
     """List the columns that could be targets."""
-    found = {
-        table.path.name: ", ".join(name for name in table.names if name not in KEYS)
-        for table in tables
-    }
-    told = [f"{file} has {names}" for file, names in found.items() if names]
+    found = {each.path.name: [name for name in each.names if name not in KEYS] for each in tables}
+    told = [f"{file} has {', '.join(names)}" for file, names in found.items() if names]
     return "; ".join(told) or f"there is no column but {', '.join(sorted(KEYS))}"
 
 
@@ -285,11 +261,11 @@ def read_folder(
     check_is("undirected", undirected, bool)
     check_choice("level", level, (None, *LEVEL_TABLES))
     check_is("rule", rule, LabelRule)
-    tables = read_tables(folder)
+    tables = _read_tables(folder)
     if level == "link" and "pairs" not in tables:
         # the edges of one graph, which are split before it is learned
         names = (target,) if isinstance(target, str) else tuple(target)
-        return graphs_of_tables(folder, tables, names, undirected)[0].labelled(LINK_TASK)
+        return _graphs_of(folder, tables, names, undirected)[0].labelled(LINK_TASK)
     may_hold = [tables[name] for name in LEVEL_TABLES.values() if name in tables]
     label = check_target(target, may_hold)
     level = level or _find_level(folder, tables, label[0], may_hold)
@@ -302,23 +278,33 @@ def read_folder(
             raise UserError(f"pairs have one label of 0 and 1, got {rule} for {[*cells]}")
         rule = LabelRule(task="multi-label")
     labels = read_labels(cells, rule, table.where)
-    found, roster = graphs_of_tables(folder, tables, label, undirected)
+    found, lookup = _graphs_of(folder, tables, label, undirected)
     columns = replace(found.columns, split=read_split(tables.get("graphs")))
     if level == "graph":
         columns.graphs["y"] = labels.values
     elif level == "node":
-        columns.nodes["y"] = labels.values[roster.order]
+        columns.nodes["y"] = labels.values[lookup.order]
     else:
-        columns.pairs[LINKS] = _lay_pairs(table, roster, labels.values[:, 0])
+        columns.pairs[LINKS] = _lay_pairs(table, lookup, labels.values[:, 0])
     if "split" in tables["nodes"].names:
         has_split = columns.split is not None
-        columns.nodes[NODE_SPLIT] = _node_split(tables["nodes"], level, has_split)[roster.order]
+        columns.nodes[NODE_SPLIT] = _node_split(tables["nodes"], level, has_split)[lookup.order]
     names = () if level == "link" else labels.names
     return replace(found, columns=columns).labelled(task_of(level, labels), names)
 
 
-def read_tables(folder: Path) -> dict[str, CsvTable]:
-    """Read the tables of a folder by name."""
+def read_folder_unlabelled(folder: Path, label: tuple[str, ...], undirected: bool) -> CustomGraphs:
+    """Read graphs to predict, and pairs to score; target columns may be missing."""
+    tables = _read_tables(folder)
+    found, lookup = _graphs_of(folder, tables, label, undirected)
+    if "pairs" in tables:
+        found.columns.pairs[LINKS] = _lay_pairs(tables["pairs"], lookup)
+    return found
+
+
+def _read_tables(folder: Path) -> dict[str, CsvTable]:
+    import pandas as pd
+
     if not folder.is_dir():
         raise UserError(f"folder must be a folder, got {str(folder)!r}")
     files = {name: table_in(folder, name) for name in TABLES}
@@ -330,27 +316,13 @@ def read_tables(folder: Path) -> dict[str, CsvTable]:
         for name, each in tables.items():
             tables[name] = replace(each, frame=each.frame.assign(graph="0"))
     if "nodes" not in tables:
-        tables["nodes"] = _nodes_of(tables["edges"])
+        # the nodes are the ends of the edges
+        edges = tables["edges"]
+        rows = zip(*(edges.filled(name) for name in ("graph", "source", "target")), strict=True)
+        ends = [[graph, end] for graph, *pair in rows for end in pair]
+        frame = pd.DataFrame(ends, columns=["graph", "node"], dtype=object).drop_duplicates()
+        tables["nodes"] = CsvTable(edges.path, frame.reset_index(drop=True), "node")
     return tables
-
-
-def _nodes_of(edges: CsvTable) -> CsvTable:
-    """Make the node table from the ends of the edges."""
-    import pandas as pd
-
-    rows = zip(*(edges.filled(name) for name in ("graph", "source", "target")), strict=True)
-    ends = [[graph, end] for graph, *pair in rows for end in pair]
-    frame = pd.DataFrame(ends, columns=["graph", "node"], dtype=object).drop_duplicates()
-    return CsvTable(edges.path, frame.reset_index(drop=True), "node")
-
-
-def read_folder_unlabelled(folder: Path, label: tuple[str, ...], undirected: bool) -> CustomGraphs:
-    """Read graphs to predict, and pairs to score; target columns may be missing."""
-    tables = read_tables(folder)
-    found, roster = graphs_of_tables(folder, tables, label, undirected)
-    if "pairs" in tables:
-        found.columns.pairs[LINKS] = _lay_pairs(tables["pairs"], roster)
-    return found
 
 
 def _find_level(
@@ -365,8 +337,8 @@ def _find_level(
     if not found:
         listed = ", ".join(table.path.name for table in may_hold)
         raise UserError(
-            f"{folder}: target (--target, or --data.target where a model is trained) must be a "
-            f"column of {listed}, got {name!r}; {_listed(may_hold)}"
+            f"{folder}: {TARGET} must be a column of {listed}, got {name!r}; "
+            f"{_candidates(may_hold)}"
         )
     if len(found) > 1:
         files = [f"{LEVEL_TABLES[level]}.csv" for level in found]
@@ -374,29 +346,29 @@ def _find_level(
     return found[0]
 
 
-def graphs_of_tables(
+def _graphs_of(
     folder: Path, tables: dict[str, CsvTable], label: tuple[str, ...], undirected: bool
-) -> tuple[CustomGraphs, Roster]:
+) -> tuple[CustomGraphs, NodeIndex]:
     """Make the columns of all graphs, without labels and splits."""
     nodes, edges = tables["nodes"], tables["edges"]
-    roster = list_nodes(nodes, tables.get("graphs"))
-    graph, index = roster.pairs(edges)
+    lookup = _list_nodes(nodes, tables.get("graphs"))
+    graph, index = lookup.pairs(edges)
     features = {
         table: [name for name in tables[table].names if name not in {*keys, *label}]
         for table, keys in KEYS_OF.items()
     }
     attributes = edges.numbers(features["edges"])
     if undirected:
-        # the way back of a self-loop is the self-loop
+        # the reverse of a self-loop is the self-loop
         back = (index[0] != index[1]).nonzero().flatten()
         graph = torch.cat([graph, graph[back]])
         index = torch.cat([index, index.flip(0)[:, back]], dim=1)
         attributes = torch.cat([attributes, attributes[back]])
     order = graph.argsort(stable=True)
-    x = nodes.numbers(features["nodes"])[roster.order]
+    x = nodes.numbers(features["nodes"])[lookup.order]
     columns = GraphColumns(
-        node_ptr=roster.node_ptr,
-        edge_ptr=boundaries(torch.bincount(graph, minlength=len(roster.graphs))),
+        node_ptr=lookup.node_ptr,
+        edge_ptr=boundaries(torch.bincount(graph, minlength=len(lookup.graphs))),
         edge_index=index[:, order],
         # a model needs some feature; without any, all nodes look alike
         nodes={"x": x if x.shape[1] else torch.ones(len(x), 1)},
@@ -408,18 +380,18 @@ def graphs_of_tables(
         columns=columns,
         features=numbers_of(columns),
         feature_names=tuple(f"{table}/{name}" for table in features for name in features[table]),
-        graph_names=tuple(roster.graphs),
-        node_names=tuple(own[row] for row in roster.order.tolist()),
-    ), roster
+        graph_names=tuple(lookup.graphs),
+        node_names=tuple(own[row] for row in lookup.order.tolist()),
+    ), lookup
 
 
 def _lay_pairs(
-    pairs: CsvTable, roster: Roster, answers: Float[Tensor, " rows"] | None = None
+    pairs: CsvTable, lookup: NodeIndex, answers: Float[Tensor, " rows"] | None = None
 ) -> Pairs:
     """Sort the rows of `pairs.csv` by graph, with their labels if there are any."""
-    graph, index = roster.pairs(pairs)
+    graph, index = lookup.pairs(pairs)
     order = graph.argsort(stable=True)
-    ptr = boundaries(torch.bincount(graph, minlength=len(roster.graphs)))
+    ptr = boundaries(torch.bincount(graph, minlength=len(lookup.graphs)))
     columns = {} if answers is None else {"edge_label": answers[order]}
     return Pairs(ptr, index[:, order], columns)
 
@@ -435,8 +407,8 @@ def _node_split(nodes: CsvTable, level: Level, has_split: bool) -> Int[Tensor, "
     return found
 
 
-def read_split(table: CsvTable | None, column: str = "split") -> Int[Tensor, " graphs"] | None:
-    """Split of each row from a column; None if there is no such column."""
-    if table is None or column not in table.names:
+def read_split(table: CsvTable | None) -> Int[Tensor, " graphs"] | None:
+    """Split of each row from the column `split`; None if there is no such column."""
+    if table is None or "split" not in table.names:
         return None
-    return split_of_words(table.filled(column), table.where)
+    return split_of_words(table.filled("split"), table.where)

@@ -4,7 +4,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -17,29 +17,21 @@ from graphmamba.data.tables import GraphColumns
 from graphmamba.errors import UserError
 
 LARGEST = float(torch.finfo(torch.float32).max)
-LEAST_CLASSES = 2
-"""A single class cannot be learned."""
+LEAST_CLASSES = 2  # a single class cannot be learned
 MOST_CLASSES = 1000
 """More different integers than this are regression targets; so many words are an error."""
 FEW = 20
 """Up to so many different integers are classes. Up to this class gaps are accepted, since a small
 data set may lack some."""
-MANY = 100
-"""More different integers than this are regression targets if most occur once."""
+MANY = 100  # more different integers than this are regression targets if most occur once
 WHOLE = re.compile(r"(-?\d{1,18})(\.0*)?")
 """An integer, perhaps as `1.0`, which pandas writes where values are missing."""
-Where = Callable[[int], str]
-"""Name of a row in messages: file and line."""
-MISSING = frozenset({"nan", "n/a", "<na>", "null"})
-"""Words for a missing label."""
-MISSING_NUMBERS = MISSING | {"na", "none", "?", "-"}
-"""Words for a missing number."""
+Where = Callable[[int], str]  # name of a row in messages: file and line
+MISSING = frozenset({"nan", "n/a", "<na>", "null"})  # words for a missing label
+MISSING_NUMBERS = MISSING | {"na", "none", "?", "-"}  # words for a missing number
 YES, NO = frozenset({"true", "yes", "t", "y"}), frozenset({"false", "no", "f", "n"})
 """Binary labels as words, in multi-label columns."""
-ANSWERS: tuple[tuple[int, ...], ...] = ((0, 1), (-1, 1))
-"""Pairs of numbers that are binary labels."""
-UNKNOWN = -2
-"""Marks a label that is none of the classes, until it is reported."""
+ANSWERS: tuple[tuple[int, ...], ...] = ((0, 1), (-1, 1))  # pairs of numbers that are binary labels
 MEASURES: dict[TaskKind, tuple[LossName, MetricName]] = {
     "classes": ("cross_entropy", "accuracy"),
     "multi-label": ("binary_cross_entropy", "average_precision"),
@@ -90,10 +82,8 @@ class Labels:
     """Labels of all rows. A row without a label has class -1, or NaN."""
 
     kind: TaskKind
-    values: Tensor
-    """Integers [rows] for classes, otherwise floats [rows, columns]."""
-    names: tuple[str, ...]
-    """Names of the classes, or of the columns."""
+    values: Tensor  # integers [rows] for classes, otherwise floats [rows, columns]
+    names: tuple[str, ...]  # names of the classes, or of the columns
 
 
 def are_targets(counts: Mapping[int, int]) -> bool:
@@ -135,12 +125,10 @@ def read_labels(columns: Mapping[str, Sequence[str]], rule: LabelRule, where: Wh
     if len(table) > 1 and rule.task in (None, "multi-label"):
         table = {name: _answers_as_numbers(cells) for name, cells in table.items()}
     name, cells = next(iter(table.items()))
+    # [rows, columns], infinite where there is a word
     values = np.array(
-        [
-            [parse_number(cell, np.inf) if cell else np.nan for cell in column]
-            for column in table.values()
-        ]
-    ).T  # [rows, columns], infinite where there is a word
+        [[parse_number(c, np.inf) if c else np.nan for c in cells] for cells in table.values()]
+    ).T
     kind = rule.kind
     if kind is None and len(table) == 1 and bool((is_word := values[:, 0] == np.inf).any()):
         if bool((~is_word & ~np.isnan(values[:, 0])).any()):
@@ -160,10 +148,11 @@ def read_labels(columns: Mapping[str, Sequence[str]], rule: LabelRule, where: Wh
     classes = rule.names or _classes_in(name, cells, where)
     # 1.0 is the class 1, unless both are names
     spell = _plain if len(set(map(_plain, classes))) == len(classes) else str
-    number = {spell(text): place for place, text in enumerate(classes)} | {"": -1}
-    place = torch.tensor([number.get(spell(cell), UNKNOWN) for cell in cells], dtype=torch.int64)
-    _check_known(place, f"{name} must be one of {_listed(classes)}", where, cells)
-    return Labels("classes", place, classes)
+    places = {spell(text): place for place, text in enumerate(classes)} | {"": -1}
+    told = f"{name} must be one of {_listed(classes)}"
+    return Labels(
+        "classes", _placed([spell(cell) for cell in cells], places, told, where, cells), classes
+    )
 
 
 def _classes_in(name: str, cells: Sequence[str], where: Where) -> tuple[str, ...]:
@@ -200,12 +189,14 @@ def _check_count(found: Sequence[object], what: str) -> None:
         )
 
 
-def _check_known(
-    place: Int[Tensor, " rows"], told: str, where: Where, shown: Sequence[object]
-) -> None:
-    if bool((place == UNKNOWN).any()):
-        row = int((place == UNKNOWN).nonzero()[0])
-        raise UserError(f"{where(row)}: {told}, got {shown[row]!r}")
+def _placed(
+    labels: Sequence[Any], places: Mapping[Any, int], told: str, where: Where, cells: Sequence[Any]
+) -> Int[Tensor, " rows"]:
+    """Number of each label; one without a number is reported as its cell."""
+    for row, label in enumerate(labels):
+        if label not in places:
+            raise UserError(f"{where(row)}: {told}, got {cells[row]!r}")
+    return torch.tensor([places[label] for label in labels], dtype=torch.int64)
 
 
 def _without_missing(cells: Sequence[str], stated: tuple[str, ...]) -> list[str]:
@@ -277,10 +268,9 @@ def number_labels(y: Tensor, rule: LabelRule, where: Where) -> Labels:
         # classes that are numbers other than 0, 1, 2, ... are known by these
         numbers, told = names, f"y must be one of the classes {_listed(names)}"
     places = {-1: -1} | {int(text): place for place, text in enumerate(numbers)}
-    place = torch.tensor([places.get(each, UNKNOWN) for each in number.tolist()])
-    place = place.masked_fill(torch.from_numpy(is_none), -1)
-    _check_known(place, told, where, number.tolist())
-    return Labels("classes", place, names)
+    labels = number.tolist()
+    place = _placed(labels, places, told, where, labels)
+    return Labels("classes", place.masked_fill(torch.from_numpy(is_none), -1), names)
 
 
 def _kind_of(values: Float[np.ndarray, "rows columns"], *, is_whole: bool) -> TaskKind:
@@ -326,10 +316,8 @@ def _numbers(
 class Skipped(NamedTuple):
     """A row of a file that could not be read as a graph and was left out."""
 
-    row: int
-    """Counted from 0."""
-    where: str
-    """Its name in messages."""
+    row: int  # counted from 0
+    where: str  # its name in messages
     text: str
 
 

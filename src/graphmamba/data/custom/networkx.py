@@ -4,6 +4,7 @@ import re
 import sys
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from numbers import Integral, Real
 from pathlib import Path
 from typing import Any, TypeAlias
@@ -20,15 +21,11 @@ from graphmamba.data.custom.split import MASKS
 from graphmamba.data.from_pyg import columns_of
 from graphmamba.errors import UserError
 
-Graphs: TypeAlias = Iterable[Any]
-"""Graphs from Python: PyG `Data`, batches, or networkx graphs."""
-WORDS = ("split", *MASKS)
-"""Attributes that say which split a graph or node is in."""
+Graphs: TypeAlias = Iterable[Any]  # graphs from Python: PyG `Data`, batches, or networkx graphs
+WORDS = ("split", *MASKS)  # attributes that say which split a graph or node is in
 MISSING = (None, "")
-OF_GRAPHML = {"edge_default", "node_default"}
-"""Attributes that reading GraphML adds."""
-Rows = list[list[Mapping[Any, Any]]]
-"""Attributes of each node or edge of each graph."""
+OF_GRAPHML = {"edge_default", "node_default"}  # attributes that reading GraphML adds
+Rows = list[list[Mapping[Any, Any]]]  # attributes of each node or edge of each graph
 
 
 @dataclass(frozen=True)
@@ -38,10 +35,7 @@ class Converted:
     graphs: list[Data]
     features: tuple[str, ...]
     """Names of node and edge features, such as `nodes/mass` and `nodes/element=C`."""
-    classes: tuple[str, ...] | None = None
-    """Names of the classes, if labels are words."""
-    level: Level | None = None
-    """What is labelled; None for nothing."""
+    level: Level | None = None  # what is labelled; None for nothing
 
 
 def networkx_graphs(graphs: Any) -> list[Any] | None:
@@ -70,7 +64,7 @@ def from_networkx(
         rule: What labels are, where their values should not decide.
         level: What is labelled, where the attribute is not on one level alone.
     """
-    each, rule = networkx_graphs(graphs) or list(graphs), rule or LabelRule()
+    each = networkx_graphs(graphs) or list(graphs)
     target = ((target,) if isinstance(target, str) else tuple(target)) or ("y",)
     found = convert(each, target)
     if found.level is None and level != "link":
@@ -80,8 +74,6 @@ def from_networkx(
             f"the graphs or of their nodes, got {', '.join(target)}; there is "
             f"{', '.join(sorted(map(str, there))) or 'none'}"
         )
-    if found.classes is not None and rule.classes is None and rule.task in (None, "classes"):
-        rule = replace(rule, task="classes", classes=found.classes)
     made = from_graphs(found.graphs, rule, level or found.level)
     return replace(made, feature_names=found.features)
 
@@ -90,12 +82,8 @@ def convert(graphs: Any, target: Sequence[str] = (), known: Sequence[str] = ()) 
     """Turn attributes of nodes and edges into features.
 
     Numbers and lists of numbers stay as they are, words are one-hot encoded. Edges of undirected
-    graphs go both ways; repeated edges stay.
-
-    Args:
-        graphs: One graph, or several with the same attributes.
-        target: Attributes that are labels, of graphs or else of nodes.
-        known: Names of the features of the training; empty for all that are found.
+    graphs go both ways; repeated edges stay. `target` are labels, of graphs or else of nodes, and
+    `known` the features of the training; empty for all that are found.
     """
     import networkx as nx
 
@@ -118,7 +106,7 @@ def convert(graphs: Any, target: Sequence[str] = (), known: Sequence[str] = ()) 
         if "split" in graph.graph:
             data.split = graph.graph["split"]
         for name in MASKS:
-            if name in nodes[place][0]:
+            if any(name in row for row in nodes[place]):
                 data[name] = torch.tensor([bool(row.get(name)) for row in nodes[place]])
         made.append(data)
     found = Converted(made, (*node_names, *edge_names))
@@ -254,22 +242,22 @@ def _with_labels(found: Converted, level: Level, rows: Rows, target: Sequence[st
     """Put the labels of the graphs, or of their nodes, beside their features."""
     cells = [[row.get(name) for name in target] for graph in rows for row in graph]
     flat = [cell for row in cells for cell in row if cell not in MISSING]
-    names = None
+    sizes = [len(graph) for graph in rows]
+    parts: Sequence[Any]
     if any(isinstance(cell, str) for cell in flat):
         if len(target) > 1 or not all(isinstance(cell, str) for cell in flat):
             raise UserError(f"{', '.join(target)} must be all numbers, or one column of words")
-        names = tuple(sorted(set(flat)))
-        y = torch.tensor([-1 if row[0] in MISSING else names.index(row[0]) for row in cells])
+        words = iter([row[0] or "" for row in cells])
+        parts = [list(islice(words, size)) for size in sizes]
     else:
         if wrong := [cell for cell in flat if not isinstance(cell, Real)]:
             raise UserError(f"{', '.join(target)} must be numbers or words, got {wrong[0]!r}")
         gap = -1 if all(isinstance(cell, Integral) for cell in flat) else float("nan")
         y = torch.tensor([[gap if cell in MISSING else cell for cell in row] for row in cells])
-        y = y[:, 0] if len(target) == 1 else y
-    parts = y.split([len(graph) for graph in rows])
+        parts = (y[:, 0] if len(target) == 1 else y).split(sizes)
     for data, labels in zip(found.graphs, parts, strict=True):
         data.y = labels
-    return replace(found, classes=names, level=level)
+    return replace(found, level=level)
 
 
 def attribute_of(graph: Any, name: str) -> str:

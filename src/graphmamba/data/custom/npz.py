@@ -1,7 +1,6 @@
 """Reader of one `.npz` with the arrays of all graphs."""
 
 import zipfile
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
@@ -17,7 +16,6 @@ from graphmamba.data.custom.labels import (
     CustomData,
     CustomGraphs,
     LabelRule,
-    Labels,
     Where,
     number_labels,
     numbers_of,
@@ -25,16 +23,17 @@ from graphmamba.data.custom.labels import (
 )
 from graphmamba.data.custom.split import MASKS, read_masks
 from graphmamba.data.splits import SPLITS
+from graphmamba.data.store import check_index, check_ptr
 from graphmamba.data.tables import LINKS, NODE_SPLIT, GraphColumns, Pairs
 from graphmamba.errors import UserError
 
 REQUIRED = ("node_ptr", "edge_ptr", "edge_index")
 LINK_ARRAYS = ("pair_ptr", LINKS, "edge_label")
-NAMES = {"nodes/": ("x_names", "x"), "edges/": ("edge_attr_names", "edge_attr")}
-"""Arrays of feature names, and the arrays they name."""
+NAMES = {"x_names": ("nodes/", "x"), "edge_attr_names": ("edges/", "edge_attr")}
 KNOWN = (*REQUIRED, "x", "edge_attr", "y", "split", *MASKS, *LINK_ARRAYS)
 LEVELS: tuple[Level, ...] = ("graph", "node", "link")
 Arrays = dict[str, Tensor]
+# other names of the arrays
 PUBLISHED = {
     "node_features": "x", "features": "x", "node_feat": "x",
     **dict.fromkeys(("node_labels", "label", "labels", "graph_label", "graph_labels"), "y"),
@@ -42,13 +41,11 @@ PUBLISHED = {
     "train_masks": "train_mask", "val_masks": "val_mask", "test_masks": "test_mask",
     "num_nodes_list": "node_ptr", "num_edges_list": "edge_ptr",
 }  # fmt: skip
-"""Other names of the arrays."""
-MOST_NODES = 1 << 28
-"""Of a file without `x`, which may say any number."""
+MOST_NODES = 1 << 28  # of a file without `x`, which may say any number
+# bytes that any archive may unpack to, and how many times its size a larger one
 MOST_EXPANDED, MOST_RATIO = 1 << 30, 200
-"""Bytes that any archive may unpack to, and how many times its size a larger one."""
+# types shared by torch and NumPy
 KINDS = {"b": np.bool_, "i": np.int64, "u": np.int64, "f": np.float64}
-"""Types shared by torch and NumPy."""
 
 
 def read_npz(
@@ -77,7 +74,7 @@ def read_npz_unlabelled(path: Path) -> CustomGraphs:
     columns = assemble_unlabelled(arrays, str(path))
     if ("pair_ptr" in arrays) != (LINKS in arrays):
         raise UserError(f"{path} must hold both pair_ptr and {LINKS}, or none, got one of them")
-    if "pair_ptr" in arrays:
+    if LINKS in arrays:
         columns.pairs[LINKS] = Pairs(*_pairs(arrays, columns, str(path)), {})
     return CustomGraphs(columns=columns, features=numbers_of(columns), feature_names=names)
 
@@ -89,35 +86,53 @@ def assemble(
     check_choice("level", level, (None, *LEVELS))
     masks = {name: arrays[name] for name in MASKS if name in arrays}
     columns = assemble_unlabelled(arrays, source)
-    found = CustomGraphs(columns=columns, features=numbers_of(columns))
     pairs = [name for name in LINK_ARRAYS if name in arrays]
     if level is None and "y" in arrays and pairs:
         raise UserError(f"{source}: array y is there and {pairs[0]}; level must say which is meant")
     level = level or _find_level(arrays, columns, source)
-    if level == "link" and not pairs:
-        # the edges of one graph, which are split before it is learned
-        return found.labelled(LINK_TASK)
-    labels = _place_labels(arrays, columns, rule, level, source)
+    found = CustomGraphs(columns=columns, features=numbers_of(columns))
+    if level == "link":
+        # without pairs they are the edges of one graph, which are split before it is learned
+        return _labelled_pairs(found, arrays, rule, source) if pairs else found.labelled(LINK_TASK)
+    node_ptr = columns.node_ptr
+    row_ptr = torch.arange(len(node_ptr)) if level == "graph" else node_ptr
+    if "y" not in arrays:
+        raise UserError(f"{source}: array 'y' must be there for level={level!r}, got none")
+    y, rows = arrays["y"], int(row_ptr[-1])
+    if y.dim() not in (1, 2) or y.shape[0] != rows or not y.numel():
+        raise UserError(f"{source}: y must have shape [{rows}] or [{rows}, labels], got {_kind(y)}")
+    labels = number_labels(y, rule, _row_namer(source, row_ptr))
+    (columns.graphs if level == "graph" else columns.nodes)["y"] = labels.values
     if masks:
-        columns = _with_masks(columns, masks, level, split_index)
-    names = () if level == "link" else labels.names
-    return replace(found, columns=columns).labelled(task_of(level, labels), names)
+        if level != "node" or columns.split is not None:
+            why = f"level={level!r}" if level != "node" else "graphs with a split of their own"
+            raise UserError(
+                f"{source}: {next(iter(masks))} splits nodes and must be left out for {why}"
+            )
+        columns.nodes[NODE_SPLIT], splits = read_masks(masks, rows, split_index, source)
+        if splits > 1:
+            told = f"{source}, split {split_index} of {splits} (data.split_index)"
+            columns = replace(columns, source=told)
+    return replace(found, columns=columns).labelled(task_of(level, labels), labels.names)
 
 
-def _with_masks(
-    columns: GraphColumns, masks: Mapping[str, Tensor], level: Level, split_index: int
-) -> GraphColumns:
-    """Put the split that masks say beside the labels of nodes; its number is named in `source`."""
-    if level != "node" or columns.split is not None:
-        rule = f"level={level!r}" if level != "node" else "graphs with a split of their own"
-        name = next(iter(masks))
-        raise UserError(f"{columns.source}: {name} splits nodes and must be left out for {rule}")
-    nodes = int(columns.node_ptr[-1])
-    columns.nodes[NODE_SPLIT], splits = read_masks(masks, nodes, split_index, columns.source)
-    if splits > 1:
-        told = f"{columns.source}, split {split_index} of {splits} (data.split_index)"
-        columns = replace(columns, source=told)
-    return columns
+def _labelled_pairs(
+    found: CustomGraphs, arrays: Arrays, rule: LabelRule, source: str
+) -> CustomData:
+    if missing := [name for name in LINK_ARRAYS if name not in arrays]:
+        raise UserError(f"{source}: array {missing[0]!r} must be there for level='link', got none")
+    if rule != LabelRule():
+        raise UserError(f"pairs have one label of 0 and 1, got {rule}")
+    masks = [name for name in MASKS if name in arrays]
+    if masks:
+        raise UserError(f"{source}: {masks[0]} splits nodes and must be left out for level='link'")
+    ptr, index = _pairs(arrays, found.columns, source)
+    label, wanted = arrays["edge_label"], [index.shape[1]]
+    if list(label.shape) != wanted:
+        raise UserError(f"{source}: edge_label must have shape {wanted}, got {_kind(label)}")
+    labels = number_labels(label, LabelRule("multi-label"), _row_namer(source, ptr))
+    found.columns.pairs[LINKS] = Pairs(ptr, index, {"edge_label": labels.values[:, 0]})
+    return found.labelled(LINK_TASK)
 
 
 def assemble_unlabelled(arrays: Arrays, source: str) -> GraphColumns:
@@ -137,18 +152,21 @@ def assemble_unlabelled(arrays: Arrays, source: str) -> GraphColumns:
             f"{source}: array {missing[0]!r} must be there beside {', '.join(REQUIRED)} (or "
             f"num_nodes_list and num_edges_list, as in OGB), got {found or 'none'}"
         )
-    node_ptr = _pointers(arrays, "node_ptr", source)
-    if len(node_ptr) == 1 or bool((node_ptr.diff() == 0).any()):
-        graph = int((node_ptr.diff() == 0).int().argmax()) if len(node_ptr) > 1 else 0
+    graphs = len(arrays["node_ptr"]) - 1 if arrays["node_ptr"].dim() else -1
+    for name in ("node_ptr", "edge_ptr"):
+        check_ptr(f"{source}: {name}", arrays[name], graphs)
+    node_ptr, edge_ptr = arrays["node_ptr"], arrays["edge_ptr"]
+    if not graphs or bool((node_ptr.diff() == 0).any()):
+        graph = int((node_ptr.diff() == 0).int().argmax()) if graphs else 0
         raise UserError(f"{source}, graph {graph}: every graph must have a node, got none")
-    edge_ptr = _pointers(arrays, "edge_ptr", source, len(node_ptr))
     nodes, edges = int(node_ptr[-1]), int(edge_ptr[-1])
+    check_index(f"{source}: edge_index", arrays["edge_index"], edge_ptr, node_ptr)
     split = arrays.get("split")
     if split is not None:
         numbers = split.unique().tolist()
-        if split.shape != (len(node_ptr) - 1,) or not {*numbers} <= {*SPLITS.values()}:
+        if split.shape != (graphs,) or not {*numbers} <= {*SPLITS.values()}:
             raise UserError(
-                f"{source}: split must be 0, 1 or 2 for each of {len(node_ptr) - 1} graphs, "
+                f"{source}: split must be 0, 1 or 2 for each of {graphs} graphs, "
                 f"got {_kind(split)} with {numbers[:6]}"
             )
     if "x" not in arrays and not 0 <= nodes <= MOST_NODES:
@@ -161,14 +179,9 @@ def assemble_unlabelled(arrays: Arrays, source: str) -> GraphColumns:
     if "edge_attr" in arrays:
         attributes["edge_attr"] = _numbers(arrays, "edge_attr", edges, edge_ptr, source)
     return GraphColumns(
-        node_ptr,
-        edge_ptr,
-        _index(arrays, "edge_index", node_ptr, edge_ptr, source),
-        {"x": x},
-        attributes,
-        split=None if split is None else split.long(),
-        source=source,
-    )
+        node_ptr, edge_ptr, arrays["edge_index"].long(), {"x": x}, attributes,
+        split=None if split is None else split.long(), source=source,
+    )  # fmt: skip
 
 
 def _find_level(arrays: Arrays, columns: GraphColumns, source: str) -> Level:
@@ -188,72 +201,14 @@ def _find_level(arrays: Arrays, columns: GraphColumns, source: str) -> Level:
     return "graph" if rows == graphs else "node"
 
 
-def _place_labels(
-    arrays: Arrays, columns: GraphColumns, rule: LabelRule, level: Level, source: str
-) -> Labels:
-    """Read the labels and put them where their level has them."""
-    for name in LINK_ARRAYS if level == "link" else ("y",):
-        if name not in arrays:
-            raise UserError(f"{source}: array {name!r} must be there for level={level!r}, got none")
-    if level == "link":
-        if rule != LabelRule():
-            raise UserError(f"pairs have one label of 0 and 1, got {rule}")
-        ptr, index = _pairs(arrays, columns, source)
-        label, wanted = arrays["edge_label"], [index.shape[1]]
-        if list(label.shape) != wanted:
-            raise UserError(f"{source}: edge_label must have shape {wanted}, got {_kind(label)}")
-        labels = number_labels(label, LabelRule("multi-label"), _row_namer(source, ptr))
-        columns.pairs[LINKS] = Pairs(ptr, index, {"edge_label": labels.values[:, 0]})
-        return labels
-    node_ptr = columns.node_ptr
-    row_ptr = torch.arange(len(node_ptr)) if level == "graph" else node_ptr
-    y, rows = arrays["y"], int(row_ptr[-1])
-    if y.dim() not in (1, 2) or y.shape[0] != rows or not y.numel():
-        raise UserError(f"{source}: y must have shape [{rows}] or [{rows}, labels], got {_kind(y)}")
-    labels = number_labels(y, rule, _row_namer(source, row_ptr))
-    (columns.graphs if level == "graph" else columns.nodes)["y"] = labels.values
-    return labels
-
-
 def _pairs(
     arrays: Arrays, columns: GraphColumns, source: str
 ) -> tuple[Int[Tensor, " boundaries"], Int[Tensor, "2 pairs"]]:
     """Check the pairs that are labelled, or to be scored: their boundaries and both nodes."""
-    ptr = _pointers(arrays, "pair_ptr", source, len(columns.node_ptr))
-    return ptr, _index(arrays, LINKS, columns.node_ptr, ptr, source)
-
-
-def _pointers(
-    arrays: Arrays, name: str, source: str, length: int | None = None
-) -> Int[Tensor, " boundaries"]:
-    ptr = arrays[name]
-    if ptr.dim() != 1 or _is_inexact(ptr) or len(ptr) != (length or max(len(ptr), 1)):
-        wanted = "graphs + 1" if length is None else length
-        raise UserError(f"{source}: {name} must be whole numbers [{wanted}], got {_kind(ptr)}")
-    if int(ptr[0]) or bool((ptr.diff() < 0).any()):
-        raise UserError(f"{source}: {name} must begin at 0 and never fall, got {ptr.tolist()[:9]}")
-    return ptr.long()
-
-
-def _index(
-    arrays: Arrays,
-    name: str,
-    node_ptr: Int[Tensor, " boundaries"],
-    ptr: Int[Tensor, " boundaries"],
-    source: str,
-) -> Int[Tensor, "2 pairs"]:
-    index, pairs = arrays[name], int(ptr[-1])
-    if index.shape != (2, pairs) or _is_inexact(index):
-        raise UserError(f"{source}: {name} must be whole numbers [2, {pairs}], got {_kind(index)}")
-    counts = node_ptr.diff().repeat_interleave(ptr.diff())
-    is_wrong = (index < 0) | (index >= counts)
-    if bool(is_wrong.any()):
-        side, pair = is_wrong.nonzero()[0].tolist()
-        raise UserError(
-            f"{_row_namer(source, ptr)(pair)}: {name} must be a node of its graph, "
-            f"0 to {int(counts[pair]) - 1}, got {int(index[side, pair])}"
-        )
-    return index.long()
+    ptr, index, graphs = arrays["pair_ptr"], arrays[LINKS], len(columns.node_ptr) - 1
+    check_ptr(f"{source}: pair_ptr", ptr, graphs)
+    check_index(f"{source}: {LINKS}", index, ptr, columns.node_ptr)
+    return ptr, index.long()
 
 
 def _numbers(
@@ -284,10 +239,6 @@ def _row_namer(source: str, ptr: Int[Tensor, " boundaries"]) -> Where:
     return where
 
 
-def _is_inexact(values: Tensor) -> bool:
-    return values.is_floating_point() or values.dtype == torch.bool
-
-
 def _kind(values: Tensor) -> str:
     return f"{list(values.shape)} of {str(values.dtype).removeprefix('torch.')}"
 
@@ -303,14 +254,17 @@ def _load(path: Path) -> tuple[Arrays, tuple[str, ...]]:
             arrays = dict(file)
     except Exception as error:  # cut off, foreign or with objects: NumPy fails in many ways
         raise UserError(f"{path} must be a whole .npz file without objects: {error}") from error
-    words = {name: arrays.pop(name) for name, _ in NAMES.values() if name in arrays}
+    words = {name: arrays.pop(name) for name in NAMES if name in arrays}
     found: Arrays = {}
     for called, given in arrays.items():
         values, name = given, PUBLISHED.get(called, called)
         if name not in KNOWN:
             known = ", ".join((*KNOWN, *PUBLISHED))
             raise UserError(f"{path}: arrays must be among {known}, got {called!r}")
-        _check_numbers(path, called, values)
+        if values.dtype.kind not in KINDS:
+            raise UserError(f"{path}: {called} must hold numbers, got {values.dtype}")
+        if values.dtype == np.uint64 and values.size and int(values.max()) >= 1 << 63:
+            raise UserError(f"{path}: {called} must be below 2**63, got {int(values.max())}")
         if name in found:
             raise UserError(f"{path}: {name} must be given once, got {', '.join(arrays)}")
         if called == "edges":
@@ -320,8 +274,12 @@ def _load(path: Path) -> tuple[Arrays, tuple[str, ...]]:
             values = np.concatenate([[0], values.cumsum()])
         values = np.ascontiguousarray(values.astype(KINDS[values.dtype.kind]))
         found[name] = torch.from_numpy(values)
+    return found, _feature_names(path, words, found)
+
+
+def _feature_names(path: Path, words: dict[str, np.ndarray], found: Arrays) -> tuple[str, ...]:
     features: list[str] = []
-    for table, (name, of) in NAMES.items():
+    for name, (table, of) in NAMES.items():
         if name in words:
             columns = words[name].tolist()
             width = found[of].shape[-1] if of in found else 0
@@ -331,15 +289,7 @@ def _load(path: Path) -> tuple[Arrays, tuple[str, ...]]:
                     f"{columns}"
                 )
             features += [f"{table}{column}" for column in columns]
-    return found, tuple(features)
-
-
-def _check_numbers(path: Path, called: str, values: np.ndarray) -> None:
-    """Reject words, and numbers that none of torch's types can hold."""
-    if values.dtype.kind not in KINDS:
-        raise UserError(f"{path}: {called} must hold numbers, got {values.dtype}")
-    if values.dtype == np.uint64 and values.size and int(values.max()) >= 1 << 63:
-        raise UserError(f"{path}: {called} must be below 2**63, got {int(values.max())}")
+    return tuple(features)
 
 
 def check_unpacked(path: Path) -> None:

@@ -1,11 +1,10 @@
 """`open_custom`: custom graphs by path, cached by content and options."""
 
-import csv
 import json
 import warnings
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace
-from functools import cache, partial
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +20,6 @@ from graphmamba.data.cache import (
 from graphmamba.data.catalog import Features, Task
 from graphmamba.data.custom.csv import (
     TABLES,
-    CsvTable,
     read_csv,
     read_folder,
     read_folder_unlabelled,
@@ -38,9 +36,15 @@ from graphmamba.data.custom.networkx import (
     read_graphml_unlabelled,
 )
 from graphmamba.data.custom.npz import read_npz, read_npz_unlabelled
-from graphmamba.data.custom.options import KINDS_OF_FILES, DataOptions, check_read, format_of
+from graphmamba.data.custom.options import (
+    KINDS_OF_FILES,
+    DataOptions,
+    Format,
+    check_read,
+    format_of,
+)
 from graphmamba.data.custom.pyg import from_graphs, list_of
-from graphmamba.data.custom.smiles import MOST_DESCRIBED, labelled_molecules, molecules_of
+from graphmamba.data.custom.smiles import MOST_DESCRIBED, molecules_of, read_smiles_csv
 from graphmamba.data.custom.split import Key, split_key, with_split
 from graphmamba.data.custom.tu import read_tu, read_tu_unlabelled, tu_files
 from graphmamba.data.splits import SPLITS, split_numbers, split_of_words
@@ -51,12 +55,10 @@ from graphmamba.errors import UserError
 from graphmamba.parse import parse
 
 OGB_SPLITS = ("train", "valid", "test")
-READING = 9
-"""Version of the readers; raise it to invalidate the cache."""
+READING = 10  # version of the readers; raise it to invalidate the cache
 ABOUT = ("features", "task", "class_names", "feature_names", "skipped")
 """What is kept beside the graphs."""
-OWN = "own"
-"""Folder of custom graphs in the data directory."""
+OWN = "own"  # folder of custom graphs in the data directory
 
 
 @dataclass(frozen=True)
@@ -109,15 +111,13 @@ def open_custom(
     """
     path, options = Path(path), options or DataOptions()
     check_is("options", options, DataOptions)
-    table = None
     if describes and options.descriptors is None and format_of(path) == ".csv" and path.exists():
-        table = read_csv(path)
-        options = replace(options, descriptors=len(table.frame) <= MOST_DESCRIBED)
+        options = replace(options, descriptors=len(read_csv(path).frame) <= MOST_DESCRIBED)
     recipe, folder = _recipe(path, options), (data_dir or default_data_dir()) / OWN
     about = folder / f"{recipe_hash(recipe)[:16]}.json"
 
     def build() -> GraphColumns:
-        made = _read(path, options, table)
+        made = _read(path, options)
         content = {name: getattr(made, name) for name in ABOUT}
         # Written before the graphs are, so that whoever finds them finds this.
         write_json(about, content | {name: asdict(content[name]) for name in ("features", "task")})
@@ -134,13 +134,11 @@ def open_custom(
         found = opened(True)
     if found.skipped:
         _list_skipped(found, about.with_suffix(".skipped.csv"))
-    return _split(found, path, options) if draws_split or options.split == "column" else found
-
-
-def _split(found: CustomStore, path: Path, options: DataOptions) -> CustomStore:
-    read_key = partial(_key, found, path, options)
-    store = with_split(found.store, found.task, options, read_key, str(path))
-    recipe = found.recipe
+    if not draws_split and options.split != "column":
+        return found
+    store = with_split(
+        found.store, found.task, options, lambda: _key(found, path, options), str(path)
+    )
     if found.task.level == "link" and store.is_transductive:
         # what is computed of the edges that carry messages is not that of all edges
         recipe = recipe | {"links": [*options.split_ratios, options.split_seed]}
@@ -149,15 +147,11 @@ def _split(found: CustomStore, path: Path, options: DataOptions) -> CustomStore:
 
 def _list_skipped(found: CustomStore, path: Path) -> None:
     """Warn about rows that were left out, and list them in a file."""
-
-    def write(partial: Path) -> None:
-        with partial.open("w", newline="", encoding="utf-8") as file:
-            writer = csv.writer(file)
-            writer.writerow(["row", "where", "smiles"])
-            writer.writerows(found.skipped)
+    import pandas as pd
 
     if not path.exists():
-        atomic_write(path, write)
+        table = pd.DataFrame(found.skipped, columns=["row", "where", "smiles"])
+        atomic_write(path, lambda partial: table.to_csv(partial, index=False))
     count, rows = len(found.skipped), len(found.skipped) + len(found.store)
     _warn_once(
         f"{count:,} of {rows:,} rows are left out, since RDKit rejects their SMILES: {path} lists "
@@ -176,16 +170,21 @@ def is_custom(path: Path | str) -> bool:
     return format_of(Path(path)) is not None
 
 
-def _recipe(path: Path, options: DataOptions) -> dict[str, Any]:
-    """Recipe of the cache: reading options and contents of the files."""
+def _existing_format(path: Path, what: str) -> Format:
+    """Format of a path; raises if nothing is there or no reader knows it."""
     kind = format_of(path)
     if kind is None or not path.exists():
         # A run keeps the path as it was given, and may be gone on with from elsewhere.
         where = "" if path.is_absolute() else f" in '{Path.cwd()}'"
         told = f"'{path}'" if path.exists() else f"no '{path}'{where}"
-        raise UserError(f"custom graphs must be {KINDS_OF_FILES}, got {told}")
+        raise UserError(f"{what} must be {KINDS_OF_FILES}, got {told}")
+    return kind
+
+
+def _recipe(path: Path, options: DataOptions) -> dict[str, Any]:
+    """Recipe of the cache: reading options and contents of the files."""
+    kind, files = _existing_format(path, "custom graphs"), [path]
     check_read(options, kind, str(path))
-    files = [path]
     if kind == "folder":
         files = [file for file in (table_in(path, name) for name in TABLES) if file]
     elif kind == "TUDataset":
@@ -206,8 +205,7 @@ def _recipe(path: Path, options: DataOptions) -> dict[str, Any]:
     }
 
 
-def _read(path: Path, options: DataOptions, table: CsvTable | None) -> CustomData:
-    """Read the files; `table` is that of molecules if it has been read."""
+def _read(path: Path, options: DataOptions) -> CustomData:
     kind, targets, rule, level = format_of(path), options.targets, options.rule, options.level
     if kind == "folder":
         return read_folder(path, targets, rule, level, options.undirected)
@@ -220,17 +218,16 @@ def _read(path: Path, options: DataOptions, table: CsvTable | None) -> CustomDat
         return read_npz(path, rule, level, options.split_index)
     if level not in (None, "graph"):
         raise UserError(f"level must be 'graph' for molecules, got {level!r}")
-    return labelled_molecules(
-        table or read_csv(path), targets, rule, options.smiles, options.on_error,
+    return read_smiles_csv(
+        path, targets, rule, options.smiles, options.on_error,
         has_descriptors=bool(options.descriptors),
     )  # fmt: skip
 
 
 def read_graphs(graphs: Graphs, options: DataOptions) -> tuple[CustomData, GraphStore]:
     """Make a store of PyG or networkx graphs, with a split."""
-    each: Sequence[Any]
-    if (listed := networkx_graphs(graphs)) is not None:
-        each = listed
+    each: Sequence[Any] | None = networkx_graphs(graphs)
+    if each is not None:
         check_read(options, "GraphML", "graphs")
         found = from_networkx(each, options.targets or "y", options.rule, options.level)
     else:
@@ -244,23 +241,19 @@ def read_graphs(graphs: Graphs, options: DataOptions) -> tuple[CustomData, Graph
             found = replace(
                 found, columns=replace(found.columns, split=split_numbers(said, len(each)))
             )
-    name = column_of(options)
+    name = _column_of(options)
 
     def read_key() -> Key:
-        assert options.split is not None
         cells = [attribute_of(graph, name) for graph in each]
         return split_key(options.split, cells, lambda row: f"graph {row}: {name}")
 
-    store = GraphStore(found.columns)
-    return found, with_split(store, found.task, options, read_key, "a graph")
+    return found, with_split(GraphStore(found.columns), found.task, options, read_key, "a graph")
 
 
 def _key(found: CustomStore, path: Path, options: DataOptions) -> Key:
     """Read what each graph is split by."""
-    assert options.split is not None
-    name = column_of(options)
-    told = _cells_of_graphs(path, name)
-    if told is None:
+    name = _column_of(options)
+    if (told := _cells_of_graphs(path, name)) is None:
         raise UserError(f"{path}: column {name!r} must be there to split graphs by it")
     cells, where = told
     left_out = {each.row for each in found.skipped}
@@ -281,14 +274,12 @@ def _cells_of_graphs(path: Path, name: str) -> tuple[list[str], Where] | None:
     return (table.filled(name), table.where) if name in table.names else None
 
 
-def column_of(options: DataOptions) -> str:
+def _column_of(options: DataOptions) -> str:
     """The column that graphs are split by."""
     return options.smiles if options.split == "scaffold" else options.split_column or "split"
 
 
-def _read_about(
-    path: Path,
-) -> tuple[Features, Task, tuple[str, ...], tuple[str, ...], tuple[Skipped, ...]]:
+def _read_about(path: Path) -> tuple[Features, Task, tuple[str, ...], tuple[str, ...], Any]:
     try:
         features, task, classes, columns, skipped = (
             json.loads(path.read_text(encoding="utf-8"))[name] for name in ABOUT
@@ -316,12 +307,8 @@ def read_unlabelled(
         has_split: Whether to read the split of the files; if not, a column `split` may hold
             anything.
     """
-    path, label = Path(path), options.targets
-    kind = format_of(path)
-    if not path.exists() or kind is None:
-        told = f"'{path}'" if path.exists() else f"no '{path}'"
-        raise UserError(f"graphs to predict must be {KINDS_OF_FILES}, got {told}")
-    rows = None
+    path, label, rows = Path(path), options.targets, None
+    kind = _existing_format(path, "graphs to predict")
     # words become a column for each, so that those of the training have to be known
     if kind == "TUDataset":
         found = read_tu_unlabelled(path, label, columns)
@@ -337,7 +324,7 @@ def read_unlabelled(
             has_descriptors=bool(options.descriptors),
         )  # fmt: skip
     check_feature_names(found.feature_names, columns, path)
-    told_split = _cells_of_graphs(path, column_of(options)) if has_split else None
+    told_split = _cells_of_graphs(path, _column_of(options)) if has_split else None
     if told_split is not None:
         split = split_of_words(*told_split)
         split = split if rows is None else split[rows]

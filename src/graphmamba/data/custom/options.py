@@ -33,7 +33,7 @@ READ_FOR: dict[str, tuple[Format, ...]] = {
     "descriptors": (".csv",),
 }
 """Formats that an option is read for; one that is not listed is read for all custom graphs."""
-OWN: tuple[Format, ...] = ("folder", ".csv", ".npz", "TUDataset", "GraphML", "graphs")
+OWN = tuple(WORDS)
 ENDINGS: dict[str, Format] = {
     ".npz": ".npz",
     ".csv": ".csv",

@@ -1,5 +1,6 @@
 """Reader of PyG graphs (`from_graphs`)."""
 
+from dataclasses import replace
 from numbers import Real
 from pathlib import Path
 from typing import Any
@@ -18,10 +19,7 @@ from graphmamba.data.splits import split_of_words
 from graphmamba.data.tables import LINKS, boundaries
 from graphmamba.errors import UserError
 
-ADJACENCY = ("adj_t", "adj")
-"""Where some transforms of PyG put the edges."""
-SPACE = 3
-"""Coordinates of a point in space."""
+ADJACENCY = ("adj_t", "adj")  # where some transforms of PyG put the edges
 NO_EDGES = torch.empty(2, 0, dtype=torch.int64)
 
 
@@ -46,14 +44,14 @@ def from_graphs(
     each, rule = list_of(graphs), rule or LabelRule()
     for place, graph in enumerate(each):
         points = graph.get("pos")
-        if isinstance(points, Tensor) and points.dim() == 2 and points.shape[1] == SPACE:  # noqa: PLR2004
+        if isinstance(points, Tensor) and points.shape[1:] == (3,):
             raise UserError(
                 f"graph {place}: pos must be left out: layers that turn with a graph in 3-D are "
                 "not supported; put distances into edge_attr, or coordinates into x"
             )
     columns = {name: _gather(each, name) for name in ("x", "edge_attr", "edge_label", *MASKS)}
     nodes = [int(graph.num_nodes or 0) for graph in each]
-    y, rule = _labels(each, rule)
+    y, rule, names = _labels(each, rule)
     if y and level is None and any(LINKS in graph for graph in each):
         raise UserError(f"graphs have both y and {LINKS}; level must say which is meant")
     if y and level is None:
@@ -79,7 +77,8 @@ def from_graphs(
     words = [graph.get("split") for graph in each]
     if any(word is not None for word in words):
         arrays["split"] = split_of_words(list(map(str, words)), "graph {}".format)
-    return assemble(arrays, rule, level, "graphs", split_index)
+    found = assemble(arrays, rule, level, "graphs", split_index)
+    return replace(found, class_names=names) if names else found
 
 
 def list_of(graphs: Graphs) -> list[Data]:
@@ -113,30 +112,32 @@ def _gather(graphs: list[Data], name: str) -> list[Tensor]:
     return [torch.as_tensor(values).detach().cpu() for values in found]
 
 
-def _labels(graphs: list[Data], rule: LabelRule) -> tuple[list[Tensor], LabelRule]:
+def _labels(graphs: list[Data], rule: LabelRule) -> tuple[list[Tensor], LabelRule, tuple[str, ...]]:
     """Labels of each graph; words, one or a list with one for each node, number the classes."""
     given: list[Any] = [graph.get("y") for graph in graphs]
     rows = [[words] if isinstance(words, str) else words for words in given]
     if not all(isinstance(row, list) and all(isinstance(w, str) for w in row) for row in rows):
         parts = _gather(graphs, "y")
-        return [values.reshape(1) if values.dim() == 0 else values for values in parts], rule
-    names = rule.classes
-    if not isinstance(names, tuple):
-        names = tuple(sorted({word for row in rows for word in row} - {""}))
+        return [values.reshape(1) if values.dim() == 0 else values for values in parts], rule, ()
+    if rule.task not in (None, "classes"):
+        raise UserError(f"y must hold numbers for task={rule.task!r}, got {rows[0][:1]}")
+    names = rule.names or tuple(sorted({word for row in rows for word in row} - {""}))
     number = {name: place for place, name in enumerate(names)} | {"": -1}
     for place, row in enumerate(rows):
         if unknown := [word for word in row if word not in number]:
             listed = ", ".join(map(repr, names))
             raise UserError(f"graph {place}: y must be one of {listed}, got {unknown[0]!r}")
-    rule = LabelRule(task="classes", classes=names)
-    return [torch.tensor([number[word] for word in row]) for row in rows], rule
+    counted = LabelRule(task="classes", classes=len(names))
+    return [torch.tensor([number[word] for word in row]) for row in rows], counted, names
 
 
 def _check_rows(name: str, parts: list[Tensor], wanted: list[int] | None, why: str = "") -> None:
     """Reject rows that would slip from one graph to the next."""
-    for place, values in enumerate(parts if wanted else ()):
+    if wanted is None:
+        return
+    for place, values in enumerate(parts):
         count = len(values) if values.dim() else -1
-        if wanted and count != wanted[place]:
+        if count != wanted[place]:
             is_vector = name == "y" and values.dim() == 1 and count > 1
             hint = f"; {count} labels of one graph have shape [1, {count}]" if is_vector else ""
             raise UserError(

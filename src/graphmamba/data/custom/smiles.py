@@ -21,8 +21,7 @@ from graphmamba.data.parallel import track
 from graphmamba.data.tables import DESCRIPTORS
 from graphmamba.errors import UserError
 
-MOST_DESCRIBED = 20_000
-"""Most molecules that get RDKit descriptors by default: some 5 ms each."""
+MOST_DESCRIBED = 20_000  # most molecules that get RDKit descriptors by default: some 5 ms each
 
 
 def read_smiles_csv(
@@ -47,21 +46,6 @@ def read_smiles_csv(
     check_choice("on_error", on_error, ("skip", "raise"))
     check_is("rule", rule or LabelRule(), LabelRule)
     table = read_csv(Path(path))
-    return labelled_molecules(
-        table, target, rule, smiles, on_error, has_descriptors=has_descriptors
-    )
-
-
-def labelled_molecules(
-    table: CsvTable,
-    target: str | Sequence[str],
-    rule: LabelRule | None,
-    smiles: str,
-    on_error: OnError,
-    *,
-    has_descriptors: bool,
-) -> CustomData:
-    """Do what `read_smiles_csv` does with a table that was read."""
     cells = {name: table.cells(name) for name in check_target(target, [table])}
     table.cells(smiles)  # before molecules are read, which takes long
     labels = read_labels(cells, rule or LabelRule(), table.where)

@@ -6,7 +6,7 @@ from functools import lru_cache
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Int, Shaped
+from jaxtyping import Int, Shaped
 from torch import Tensor
 
 from graphmamba.data.catalog import Task
@@ -15,23 +15,14 @@ from graphmamba.data.custom.options import KEYED, DataOptions, SplitName
 from graphmamba.data.datasets.molecules import import_rdkit
 from graphmamba.data.splits import SPLITS, SplitRatios, random_split, split_of_words, split_sizes
 from graphmamba.data.store import PAIRS, GraphStore
-from graphmamba.data.tables import (
-    LINKS,
-    NO_SPLIT,
-    NODE_SPLIT,
-    PAIR_SPLIT,
-    GraphColumns,
-    Pairs,
-)
+from graphmamba.data.tables import LINKS, NO_SPLIT, NODE_SPLIT, PAIR_SPLIT, GraphColumns, Pairs
 from graphmamba.errors import UserError
 from graphmamba.ops.random import draw_bits
 
 MASKS = ("train_mask", "val_mask", "test_mask")
 """Nodes for training, validation and test; with several columns each column is a split."""
-HELD = 0.3
-"""Share of the training edges held out as positive pairs; messages pass along the others."""
-ROUNDS = 20
-"""Attempts to sample a negative pair before a node counts as adjacent to all others."""
+HELD = 0.3  # share of the training edges held out as positive pairs; messages pass along the others
+ROUNDS = 20  # attempts to sample a negative pair before a node counts as adjacent to all others
 TEST = 2
 Key = Shaped[np.ndarray, " graphs"]
 """What graphs are split by: numbers of scaffolds or of splits, or times."""
@@ -111,12 +102,10 @@ def split_graphs(
     elif key is not None:
         split[rows] = _by_scaffold(key[rows], sizes)
     else:
-        drawn = None
-        if kinds is not None:
-            drawn = _stratified(options, kinds[rows], sizes)
-        split[rows] = (
-            random_split(len(rows), ratios, options.split_seed) if drawn is None else drawn
-        )
+        drawn = None if kinds is None else _stratified(options, kinds[rows], sizes)
+        if drawn is None:
+            drawn = random_split(len(rows), ratios, options.split_seed).numpy()
+        split[rows] = drawn
     return torch.from_numpy(split)
 
 
@@ -197,7 +186,7 @@ def _folds(
     return fold
 
 
-def split_key(name: SplitName, cells: Sequence[str], where: Where) -> Key:
+def split_key(name: SplitName | None, cells: Sequence[str], where: Where) -> Key:
     """Read scaffolds, times or the split column."""
     if name == "scaffold":
         found = _scaffolds(tuple(cells))
@@ -253,19 +242,22 @@ def read_masks(
 ) -> tuple[Int[Tensor, " nodes"], int]:
     """Number the split of each node: 0 training, 1 validation, 2 test, 3 none of them.
 
-    Args:
-        masks: All three of `MASKS`, each with a value for each node: [nodes], [nodes, splits] or
-            [splits, nodes].
-        nodes: How many there are.
-        split_index: Which of several splits is meant.
-        source: What a message calls the graphs.
-
-    Returns:
-        The numbers, and how many splits there are to choose from.
+    All three of `MASKS` have a value for each node: [nodes], or [nodes, splits] or [splits, nodes]
+    for several splits. Also returns how many splits there are to choose from.
     """
     if missing := [name for name in MASKS if name not in masks]:
         raise UserError(f"{source}: {', '.join(MASKS)} must be given together, got no {missing[0]}")
-    upright = {name: _upright(name, masks[name], nodes, source) for name in MASKS}
+    upright = {}
+    for name in MASKS:
+        mask = masks[name] if masks[name].dim() != 1 else masks[name][:, None]
+        is_mask = mask.dtype == torch.bool or bool(((mask == 0) | (mask == 1)).all())
+        if mask.dim() != 2 or nodes not in mask.shape or not is_mask:  # noqa: PLR2004
+            raise UserError(
+                f"{source}: {name} must be true or false for each of {nodes} nodes, with a column "
+                f"for each split where there are several, got {masks[name].dtype} of shape "
+                f"{list(masks[name].shape)}"
+            )
+        upright[name] = (mask if mask.shape[0] == nodes else mask.T).bool()  # [nodes, splits]
     counts = {name: mask.shape[1] for name, mask in upright.items()}
     splits = max(counts.values())
     if any(count not in (1, splits) for count in counts.values()):
@@ -276,9 +268,9 @@ def read_masks(
             f"{source}: split_index must be in 0 to {splits - 1}, one of the splits of its masks, "
             f"got {split_index}"
         )
-    chosen = {name: mask[:, min(split_index, mask.shape[1] - 1)] for name, mask in upright.items()}
     found = torch.full((nodes,), NO_SPLIT)
-    for number, (name, mask) in enumerate(chosen.items()):
+    for number, (name, columns) in enumerate(upright.items()):
+        mask = columns[:, min(split_index, counts[name] - 1)]
         if not bool(mask.any()):
             raise UserError(f"{source}: {name} must hold a node, got none of {nodes}")
         if bool((twice := mask & (found != NO_SPLIT)).any()):
@@ -289,19 +281,6 @@ def read_masks(
             )
         found[mask] = number
     return found, splits
-
-
-def _upright(name: str, mask: Tensor, nodes: int, source: str) -> Tensor:
-    """One row for each node, one column for each split."""
-    is_mask = mask.dtype == torch.bool or bool(((mask == 0) | (mask == 1)).all())
-    if mask.dim() == 1 and len(mask) == nodes and is_mask:
-        return mask.bool()[:, None]
-    if mask.dim() == 2 and nodes in mask.shape and is_mask:  # noqa: PLR2004
-        return (mask if mask.shape[0] == nodes else mask.T).bool()
-    raise UserError(
-        f"{source}: {name} must be true or false for each of {nodes} nodes, with a column for each "
-        f"split where there are several, got {mask.dtype} of shape {list(mask.shape)}"
-    )
 
 
 def draw_node_split(y: Tensor, ratios: SplitRatios, seed: int) -> Int[Tensor, " nodes"]:
@@ -338,8 +317,7 @@ def split_links(columns: GraphColumns, ratios: SplitRatios, seed: int) -> GraphC
             f"{len(columns.node_ptr) - 1} graphs: pairs.csv, or edge_label_index"
         )
     is_loop = index[0] == index[1]
-    keys = index.min(dim=0).values * nodes + index.max(dim=0).values
-    known, place = keys[~is_loop].unique(return_inverse=True)
+    known, place = _keys(index[:, ~is_loop], nodes).unique(return_inverse=True)
     role = random_split(len(known), ratios, seed)
     if role.unique().tolist() != list(SPLITS.values()):
         raise UserError(
@@ -356,7 +334,15 @@ def split_links(columns: GraphColumns, ratios: SplitRatios, seed: int) -> GraphC
     asked = (index[:, ~is_loop][:, is_held[place]].T).unique(dim=0).T
     split = role[torch.searchsorted(known, _keys(asked, nodes))]
     is_scored = split != SPLITS["train"]
-    wrong, can_serve = _draw_wrong(asked[:, is_scored], known, nodes, seed)
+    # a negative pair for each positive one, where one can be found
+    head = asked[0, is_scored]
+    tail, can_serve = head.clone(), torch.zeros(len(head), dtype=torch.bool)
+    stream = draw_bits(torch.tensor(seed), len(SPLITS))
+    for number in range(ROUNDS):
+        bits = draw_bits(draw_bits(stream, number), torch.arange(len(head)))
+        tail = torch.where(can_serve, tail, bits.remainder(nodes))
+        wrong = torch.stack([head, tail])
+        can_serve = (head != tail) & ~torch.isin(_keys(wrong, nodes), known)
     pairs = torch.cat([asked, wrong[:, can_serve]], dim=1)
     label = torch.cat([torch.ones(len(split)), torch.zeros(int(can_serve.sum()))])
     splits = torch.cat([split, split[is_scored][can_serve]])
@@ -377,18 +363,3 @@ def split_links(columns: GraphColumns, ratios: SplitRatios, seed: int) -> GraphC
 def _keys(pairs: Int[Tensor, "2 pairs"], nodes: int) -> Int[Tensor, " pairs"]:
     """One number for a pair, the same in both directions."""
     return pairs.min(dim=0).values * nodes + pairs.max(dim=0).values
-
-
-def _draw_wrong(
-    right: Int[Tensor, "2 pairs"], known: Int[Tensor, " known"], nodes: int, seed: int
-) -> tuple[Int[Tensor, "2 pairs"], Bool[Tensor, " pairs"]]:
-    """Sample a negative pair for each positive one; also returns which were found."""
-    head, tail = right[0], right[0].clone()
-    stream, place = draw_bits(torch.tensor(seed), len(SPLITS)), torch.arange(right.shape[1])
-    can_serve = torch.zeros(right.shape[1], dtype=torch.bool)
-    for number in range(ROUNDS):
-        drawn = draw_bits(draw_bits(stream, number), place).remainder(nodes)
-        tail = torch.where(can_serve, tail, drawn)
-        pairs = torch.stack([head, tail])
-        can_serve = (head != tail) & ~torch.isin(_keys(pairs, nodes), known)
-    return torch.stack([head, tail]), can_serve

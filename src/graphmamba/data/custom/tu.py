@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -23,13 +24,13 @@ from graphmamba.data.tables import boundaries
 from graphmamba.errors import UserError
 
 INDICATOR = "graph_indicator"
+# files that may hold the target; by default the first one that exists
 TARGETS: dict[str, Level] = {
     "graph_labels": "graph",
     "graph_attributes": "graph",
     "node_labels": "node",
     "node_attributes": "node",
 }
-"""Files that may hold the target; by default the first one that exists."""
 BROKEN_ZIP = (zipfile.BadZipFile, zlib.error)
 PARTS = ("A", INDICATOR, "edge_labels", "edge_attributes", *TARGETS)
 
@@ -54,7 +55,7 @@ def read_tu(
     if level not in (None, TARGETS[target]):
         raise UserError(f"level must be {TARGETS[target]!r} for target={target!r}, got {level!r}")
     arrays, order, features = _arrays(files, target, ())
-    y = files.read(target)
+    y = files.read(target, len(order) if TARGETS[target] == "node" else len(arrays["node_ptr"]) - 1)
     found = np.unique(y[~np.isnan(y)])
     if rule == LabelRule() and target.endswith("attributes"):
         rule = LabelRule(task="regression")
@@ -62,11 +63,7 @@ def read_tu(
         # labels are classes by their value, whichever numbers they have
         names = tuple(str(int(value)) for value in found if value.is_integer())
         rule = LabelRule("classes", names if len(names) > 1 else None)
-    wanted = len(order) if TARGETS[target] == "node" else len(arrays["node_ptr"]) - 1
-    files.check_rows(target, y, wanted)
-    arrays["y"] = torch.from_numpy(y)
-    if TARGETS[target] == "node":
-        arrays["y"] = arrays["y"][order]
+    arrays["y"] = torch.from_numpy(y)[order if TARGETS[target] == "node" else slice(None)]
     made = assemble(arrays, rule, TARGETS[target], f"read from {files.path.name}")
     if not made.task.classes:
         columns = y.shape[1]
@@ -125,44 +122,37 @@ class TuFiles:
             )
         return found[0]
 
-    def read(self, part: str) -> Float[np.ndarray, "rows columns"]:
-        """Read a file of numbers with commas between them."""
+    def read(self, part: str, rows: int | None = None) -> Float[np.ndarray, "rows columns"]:
+        """Read a file of numbers with commas between them, in so many rows."""
         import pandas as pd
 
         name = self.names[part]
         try:
-            if self.path.is_dir():
-                table = pd.read_csv(self.path / name, header=None, skipinitialspace=True)
-            else:
-                with zipfile.ZipFile(self.path) as archive, archive.open(name) as file:
-                    table = pd.read_csv(file, header=None, skipinitialspace=True)
-            return table.to_numpy(dtype=np.float64, copy=True)
+            folder: Any = self.path if self.path.is_dir() else zipfile.Path(self.path)
+            with (folder / name).open("rb") as file:
+                table = pd.read_csv(file, header=None, skipinitialspace=True)
+            values = table.to_numpy(dtype=np.float64, copy=True)
         # zips that are damaged, packed with a password or in a way that Python lacks
         except (ValueError, OSError, EOFError, RuntimeError, *BROKEN_ZIP) as error:
             raise UserError(f"{self.path}: {name} must hold numbers: {error}") from error
+        if rows is not None and len(values) != rows:
+            raise UserError(f"{self.path}: {name} must have {rows} lines, got {len(values)}")
+        return values
 
     def whole(self, part: str, rows: int | None = None) -> Tensor:
         """Read a file of whole numbers [rows, columns]."""
-        values = self.read(part)
+        values = self.read(part, rows)
         is_wrong = ~(np.abs(values) < 2**53) | (values != np.round(values))
         if is_wrong.any():
             row, column = np.argwhere(is_wrong)[0].tolist()
             raise UserError(
                 f"{self.where(part, row)}: must hold whole numbers, got {values[row, column]}"
             )
-        self.check_rows(part, values, rows or len(values))
         return torch.from_numpy(values.astype(np.int64))
 
     def where(self, part: str, row: int) -> str:
         """What a message calls a row."""
         return f"{self.path}: {self.names[part]}, line {row + 1}"
-
-    def check_rows(self, part: str, values: np.ndarray, wanted: int) -> None:
-        """Reject a file with more or fewer rows than the others want."""
-        if len(values) != wanted:
-            raise UserError(
-                f"{self.path}: {self.names[part]} must have {wanted} lines, got {len(values)}"
-            )
 
 
 def _arrays(
@@ -213,10 +203,8 @@ def _features(
     found: dict[str, Tensor] = {}
     part = f"{of}_attributes"
     if part in files.names and part != target:
-        values = files.read(part)
-        files.check_rows(part, values, rows)
-        for number, column in enumerate(torch.from_numpy(values.astype(np.float32)).T):
-            found[f"{of}s/attribute.{number}"] = column
+        values = torch.from_numpy(files.read(part, rows).astype(np.float32))
+        found = {f"{of}s/attribute.{number}": column for number, column in enumerate(values.T)}
     part = f"{of}_labels"
     if part in files.names and part != target:
         labels = files.whole(part, rows)

@@ -37,8 +37,6 @@ FRACTIONS = (0.9577298, 0.0422702)
 """Of the training images, those for training and those for validation: 113,286 and 5,000 of the
 118,287 that COCO has; the last one is left out, as published."""
 SEED = 0
-_FIRST, _BITS, _MORE, _SIGN = 48, 5, 32, 16
-"""Packed runs: five bits a letter, counted from "0"; a bit for more letters, one for the sign."""
 
 
 @dataclass(frozen=True)
@@ -48,25 +46,26 @@ class Photographs:
     path: Path
     folder: Path
     images: list[dict[str, Any]]
-    objects: Mapping[int, list[dict[str, Any]]]
-    """Objects of an image by its id."""
+    objects: Mapping[int, list[dict[str, Any]]]  # objects of an image by its id
     classes: Mapping[int, int]
     """Class of a category by its id: 1 and up in the order of the ids, which have gaps."""
 
 
 def read_coco(folder: Path, fractions: tuple[float, float] = FRACTIONS) -> GraphColumns:
-    """Make the regions of all images.
-
-    Args:
-        folder: COCO 2017 as it is unpacked: `train2017/`, `val2017/` and `annotations/`.
-        fractions: Of the training images, those for training and those for validation.
-    """
+    """Make the regions of all images of COCO 2017; `fractions` divide the training images."""
     training, testing = (read_instances(folder, part) for part in (TRAINING, TESTING))
     drawn = draw_parts(len(training.images), fractions)
     parts = np.concatenate([drawn, np.full(len(testing.images), 2)])
-    images = [(part, number) for part in (training, testing) for number in range(len(part.images))]
+    images = [(part, image) for part in (training, testing) for image in part.images]
+
+    def work(item: tuple[Photographs, dict[str, Any]]) -> RegionGraph:
+        of, image = item
+        pixels = read_picture(of.folder / image["file_name"])
+        objects = of.objects.get(image["id"], [])
+        return find_regions(pixels, draw_classes(of.path, objects, of.classes, *pixels.shape[:2]))
+
     items = [image for image, part in zip(images, parts, strict=True) if part >= 0]
-    graphs = run_all(lambda item: _regions_of(*item), items, "Regions")
+    graphs = run_all(work, items, "Regions")
     return replace(
         columns_of_regions(graphs),
         split=torch.from_numpy(parts[parts >= 0]),
@@ -104,15 +103,6 @@ def read_instances(folder: Path, part: str) -> Photographs:
     return Photographs(path, folder / part, images, objects, classes)
 
 
-def _regions_of(photographs: Photographs, number: int) -> RegionGraph:
-    """Regions of one image, with the classes that its objects give them."""
-    image = photographs.images[number]
-    pixels = read_picture(photographs.folder / image["file_name"])
-    objects = photographs.objects.get(image["id"], [])
-    classes = draw_classes(photographs.path, objects, photographs.classes, *pixels.shape[:2])
-    return find_regions(pixels, classes)
-
-
 def draw_classes(
     path: Path,
     objects: Sequence[Mapping[str, Any]],
@@ -132,14 +122,18 @@ def draw_classes(
 def draw_object(outline: Any, height: int, width: int) -> Bool[np.ndarray, "height width"]:
     """Pixels of one object, from its polygons or run lengths."""
     if isinstance(outline, list):
-        return _fill(outline, height, width)
+        is_inside = np.zeros((height, width), dtype=bool)
+        for polygon in outline:
+            points = np.asarray(polygon, np.float64).reshape(-1, 2)
+            # a pixel is inside where its middle is, half a pixel from the corner that names it
+            is_inside[import_skimage("draw").polygon(*points.T[::-1] - 0.5, is_inside.shape)] = True
+        return is_inside
     if list(outline["size"]) != [height, width]:
         raise ValueError(f"size must be {[height, width]}, got {outline['size']}")
     counts = outline["counts"]
     runs = np.asarray(unpack_runs(counts) if isinstance(counts, str) else counts, np.int64)
     # odd ones are the object's
-    is_inside = np.repeat(np.arange(len(runs)) % 2 == 1, runs)
-    return is_inside.reshape(width, height).T
+    return np.repeat(np.arange(len(runs)) % 2 == 1, runs).reshape(width, height).T
 
 
 def unpack_runs(packed: str) -> list[int]:
@@ -150,25 +144,15 @@ def unpack_runs(packed: str) -> list[int]:
     runs: list[int] = []
     value = shift = 0
     for letter in packed.encode("ascii"):
-        code = letter - _FIRST
-        value |= (code & (_MORE - 1)) << shift
-        shift += _BITS
-        if code & _MORE:
+        # five bits a letter, counted from "0", and a sixth if more letters follow
+        code = letter - 48
+        value |= (code & 31) << shift
+        shift += 5
+        if code & 32:
             continue
-        if code & _SIGN:
+        # the highest of the bits is the sign
+        if code & 16:
             value -= 1 << shift
         runs.append(value + (runs[-2] if len(runs) > 2 else 0))  # noqa: PLR2004
         value = shift = 0
     return runs
-
-
-def _fill(polygons: Sequence[Any], height: int, width: int) -> Bool[np.ndarray, "height width"]:
-    is_inside = np.zeros((height, width), dtype=bool)
-    for polygon in polygons:
-        points = np.asarray(polygon, np.float64).reshape(-1, 2)
-        # a pixel is inside where its middle is, half a pixel from the corner that names it
-        rows, columns = import_skimage("draw").polygon(
-            points[:, 1] - 0.5, points[:, 0] - 0.5, (height, width)
-        )
-        is_inside[rows, columns] = True
-    return is_inside

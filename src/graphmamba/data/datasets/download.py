@@ -29,21 +29,19 @@ from graphmamba.data.from_pyg import columns_of
 from graphmamba.data.tables import LINKS, GraphColumns
 from graphmamba.errors import UserError
 
-SPLIT_NAMES = ("train", "val", "test")
 FIELDS = ("x", "edge_attr", "edge_index", "y")
 CONTACT_FIELDS = ("x", "edge_attr", "edge_index", LINKS, "edge_label")
+# COCO numbers 80 categories and the background up to 90 and leaves some numbers out
 COCO_NUMBERS, COCO_UNUSED = 91, (12, 26, 29, 30, 45, 66, 68, 69, 71, 83)
-"""COCO numbers 80 categories and the background up to 90 and leaves some numbers out."""
 GNN_BENCHMARKS = ("mnist", "cifar10", "cluster", "pattern")
+# MalNet-Tiny is missing here: what PyG fetches of it are the edge lists that `malnet.py` reads.
 RAW_FILES: dict[str, tuple[str, ...]] = {
     **dict.fromkeys(
-        ("peptides-func", "peptides-struct", "pcqm-contact"),
-        tuple(f"{part}.pt" for part in SPLIT_NAMES),
+        ("peptides-func", "peptides-struct", "pcqm-contact"), ("train.pt", "val.pt", "test.pt")
     ),
-    **dict.fromkeys(("pascalvoc-sp", "coco-sp"), tuple(f"{part}.pickle" for part in SPLIT_NAMES)),
+    **dict.fromkeys(("pascalvoc-sp", "coco-sp"), ("train.pickle", "val.pickle", "test.pickle")),
     **{name: (f"{name.upper()}_v2.pt",) for name in GNN_BENCHMARKS},
 }
-"""MalNet-Tiny is missing here: what PyG fetches of it are the edge lists that `malnet.py` reads."""
 
 
 def find_fetched(name: str, folder: Path) -> list[Path] | None:

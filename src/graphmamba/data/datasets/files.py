@@ -13,8 +13,6 @@ from jaxtyping import UInt8
 from graphmamba.errors import UserError
 
 CIFAR_SIDE, CIFAR_COLOURS = 32, 3
-_IDX_BYTES = 8
-"""The code of unsigned bytes in the head of an idx file."""
 
 
 class MissingFileError(UserError):
@@ -63,7 +61,8 @@ def read_idx(path: Path, axes: int) -> UInt8[np.ndarray, "..."]:
     """Read MNIST's format, packed with gzip or not: a head with the lengths, then bytes."""
     content, begin = _unpack(path), 4 * (1 + axes)
     with reading(path, f"a whole idx file of bytes with {axes} axes"):
-        if content[:4] != bytes([0, 0, _IDX_BYTES, axes]):
+        # 8 is the code of unsigned bytes
+        if content[:4] != bytes([0, 0, 8, axes]):
             raise ValueError(f"its head is {list(content[:4])}")
         lengths = np.frombuffer(content, ">u4", axes, 4).tolist()
         return np.frombuffer(content, np.uint8, offset=begin).reshape(lengths)

@@ -60,17 +60,12 @@ def read_edge_lists(folder: Path) -> GraphColumns:
     ]
     names = [name for part in parts for name in part]
     kinds = [name.partition("/")[0] for name in names]
-    for kind in kinds:
-        if kind not in MALWARE:
-            raise UserError(
-                f"{folder / LISTS}: names must begin with one of {MALWARE}, got '{kind}'"
-            )
-    edges = [
-        read_edge_list(
-            find_file((folder / EDGE_LISTS / name).parent, f"{Path(name).name}.edgelist")
+    if wrong := [kind for kind in kinds if kind not in MALWARE]:
+        raise UserError(
+            f"{folder / LISTS}: names must begin with one of {MALWARE}, got '{wrong[0]}'"
         )
-        for name in names
-    ]
+    files = [folder / EDGE_LISTS / f"{name}.edgelist" for name in names]
+    edges = [read_edge_list(find_file(file.parent, file.name)) for file in files]
     return replace(
         name_compactly(torch.cat(edges, dim=1), torch.tensor([edge.shape[1] for edge in edges])),
         graphs={"y": torch.tensor([MALWARE.index(kind) for kind in kinds])},

@@ -16,12 +16,7 @@ from graphmamba.errors import UserError
 
 ATOMIC_NUMBERS, DEGREES, CHARGES, HYDROGENS, RADICALS = 118, 10, 5, 8, 4
 """Largest values that have an entry of their own; all others share the last entry of a column."""
-CHIRALITIES = (
-    "CHI_UNSPECIFIED",
-    "CHI_TETRAHEDRAL_CW",
-    "CHI_TETRAHEDRAL_CCW",
-    "CHI_OTHER",
-)
+CHIRALITIES = ("CHI_UNSPECIFIED", "CHI_TETRAHEDRAL_CW", "CHI_TETRAHEDRAL_CCW", "CHI_OTHER")
 HYBRIDISATIONS = ("SP", "SP2", "SP3", "SP3D", "SP3D2")
 BOND_TYPES = ("SINGLE", "DOUBLE", "TRIPLE", "AROMATIC")
 STEREOS = ("STEREONONE", "STEREOZ", "STEREOE", "STEREOCIS", "STEREOTRANS", "STEREOANY")
@@ -34,11 +29,8 @@ def read_smiles(
 ) -> GraphColumns:
     """Turn each molecule into a graph; hydrogens stay implicit, each bond goes both ways.
 
-    Args:
-        smiles: One molecule each.
-        names: What a message calls the molecule of a number, from 0.
-        rejected: Takes the numbers of those that RDKit rejects, which then have no graph; where it
-            is None the first of them raises.
+    The numbers of those that RDKit rejects go to `rejected`; without it the first of them raises,
+    by the name that `names` gives to its number.
     """
     chem = import_rdkit()
 

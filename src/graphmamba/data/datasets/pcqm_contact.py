@@ -25,21 +25,14 @@ from graphmamba.ops.random import draw_bits, take_bits
 
 FILE = "pcqm4m-contact.tsv"
 COLUMN = "cxsmiles"
-STRIDE = 6
-"""Every sixth molecule of the table is in the benchmark, those without contacts left out."""
+STRIDE = 6  # every sixth molecule of the table is in the benchmark, those without contacts left out
 SEED = 42
-SHARES = (0.05, 0.05)
-"""Of validation and test."""
-BOTH = 2
-"""Atoms of a contact."""
-NEGATIVES = 2
-"""Negative pairs per positive pair."""
-ROUNDS = 10
-"""Attempts to replace an invalid negative pair."""
-PART = 10_000
-"""Rows of the table that are read at a time."""
-BITS = 32
-"""Random bits that decide on a node."""
+SHARES = (0.05, 0.05)  # of validation and test
+BOTH = 2  # atoms of a contact
+NEGATIVES = 2  # negative pairs per positive pair
+ROUNDS = 10  # attempts to replace an invalid negative pair
+PART = 10_000  # rows of the table that are read at a time
+BITS = 32  # random bits that decide on a node
 
 
 def read_pcqm_contact(folder: Path, stride: int = STRIDE) -> GraphColumns:
@@ -74,37 +67,31 @@ def shuffled_split(graphs: int) -> Int[Tensor, " graphs"]:
     return torch.from_numpy(split)
 
 
-def _rows(path: Path, stride: int) -> Iterator[tuple[int, str]]:
-    """Lines and extended SMILES of the table, part by part: unpacked it would fill the memory."""
-    import pandas as pd
-
-    with (
-        reading(path, "a whole table"),
-        pd.read_csv(
-            path, sep="\t", usecols=[COLUMN], dtype=str, keep_default_na=False, chunksize=PART
-        ) as parts,
-    ):
-        for part in parts:
-            for number, text in part[COLUMN].items():
-                if number % stride == 0:
-                    yield number + 2, text
-
-
 def _molecules(
     path: Path, stride: int, contacts: list[list[tuple[int, int]]], lines: list[int]
 ) -> Iterator[Any]:
     """Yield the molecules that have contacts, and note the contacts and the line of each."""
+    import pandas as pd
+
     chem = import_rdkit()
+
+    def rows() -> Iterator[tuple[int, str]]:
+        """Lines and texts of the table, part by part: unpacked it would fill the memory."""
+        options = {"usecols": [COLUMN], "dtype": str, "keep_default_na": False, "chunksize": PART}
+        with reading(path, "a whole table"), pd.read_csv(path, sep="\t", **options) as parts:
+            for part in parts:
+                yield from part[COLUMN][part.index % stride == 0].items()
+
     # how many there are is known at the end of the file only
-    for line, text in track(_rows(path, stride), "Molecules", None):
+    for row, text in track(rows(), "Molecules", None):
+        name = f"{path}, line {row + 2}"
         # Published features are of molecules as written: hydrogens stay, nothing is worked out.
         molecule = chem.MolFromSmiles(text, sanitize=False)
         if molecule is None or not molecule.GetNumAtoms():
-            raise UserError(f"{path}, line {line}: {COLUMN} must name a molecule, got {text!r}")
-        found = _contacts_of(molecule, f"{path}, line {line}")
-        if found:
+            raise UserError(f"{name}: {COLUMN} must name a molecule, got {text!r}")
+        if found := _contacts_of(molecule, name):
             contacts.append(found)
-            lines.append(line)
+            lines.append(row + 2)
             yield molecule
 
 
@@ -133,13 +120,8 @@ def draw_negatives(
     allowed, as in the Long Range Graph Benchmark. No shape depends on the data, and nothing waits
     for the device.
 
-    Args:
-        positives: Positive pairs, in both directions, as indices in the batch.
-        node_ptr: Where each graph's nodes begin.
-        stream: Random stream, on the device of the pairs.
-
-    Returns:
-        The pairs, and which of them are valid.
+    Pairs are indices in the batch, positive ones in both directions; returns the negative ones,
+    and which of them are valid.
     """
     head = positives[0].repeat_interleave(NEGATIVES)
     graph = torch.searchsorted(node_ptr, head, right=True) - 1
@@ -165,16 +147,10 @@ def with_negatives(
     stream: Int[Tensor, ""],
     num_real_nodes: Int[Tensor, ""] | None = None,
 ) -> tuple[Int[Tensor, "2 labelled"], Float[Tensor, " labelled"]]:
-    """Append new negative pairs to the positive ones; returns pairs and labels.
+    """Append new negative pairs to the positive ones, drawn as by `draw_negatives`.
 
-    Args:
-        positives: As for `draw_negatives`.
-        node_ptr: As for `draw_negatives`.
-        stream: As for `draw_negatives`.
-        num_real_nodes: Number of nodes without those of a padding graph; None for all.
-
-    Returns:
-        The pairs, and their labels: 1 positive, 0 negative, NaN invalid.
+    Returns the pairs, and their labels: 1 positive, 0 negative, NaN invalid, as are those of a
+    padding graph, whose nodes come after `num_real_nodes`.
     """
     negatives, can_serve = draw_negatives(positives, node_ptr, stream)
     pairs = torch.cat([positives, negatives], dim=1)

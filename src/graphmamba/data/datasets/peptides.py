@@ -21,8 +21,7 @@ from graphmamba.data.splits import SPLITS, split_numbers
 from graphmamba.data.tables import GraphColumns
 from graphmamba.errors import UserError
 
-SPLIT = "peptide_split.npz"
-"""Holds `split`: 0, 1 or 2 for each peptide."""
+SPLIT = "peptide_split.npz"  # holds `split`: 0, 1 or 2 for each peptide
 PUBLISHED = (
     "splits_random_stratified_peptide.pickle",
     "splits_random_stratified_peptide_structure.pickle",
@@ -47,9 +46,8 @@ def read_split(folder: Path, peptides: int) -> Int[Tensor, " graphs"]:
             members = {name: [int(place) for place in parts[key]] for name, key in keys}
             split = split_numbers(members, peptides)
         else:
-            split = torch.from_numpy(
-                read_arrays(path, ["split"])["split"].astype(np.int64, casting="same_kind")
-            )
+            numbers = read_arrays(path, ["split"])["split"]
+            split = torch.from_numpy(numbers.astype(np.int64, casting="same_kind"))
         if split is None or split.shape != (peptides,):
             raise ValueError(f"it has {0 if split is None else len(split)} entries")
         return split

@@ -17,19 +17,15 @@ from graphmamba.checks import check_least
 from graphmamba.data.parallel import run_all
 from graphmamba.data.tables import GraphColumns, boundaries, concatenate
 
-SMALLEST, LARGEST = 5, 34
-"""Nodes of a community and of a pattern: uniform, both ends included."""
+SMALLEST, LARGEST = 5, 34  # nodes of a community and of a pattern: uniform, both ends included
 CLUSTER_COMMUNITIES, CLUSTER_INSIDE, CLUSTER_BETWEEN = 6, 0.55, 0.25
 PATTERN_COMMUNITIES, PATTERN_INSIDE, PATTERN_BETWEEN = 5, 0.5, 0.35
-PATTERN_EDGE = 0.5
-"""Chance of an edge within a pattern, and of one between a pattern and its host."""
+PATTERN_EDGE = 0.5  # chance of an edge within a pattern, and of one between a pattern and its host
 PATTERNS = 100
 SIGNALS = 3
-CHUNK = 128
-"""Graphs drawn at once; their matrices then fit in a few dozen megabytes."""
+CHUNK = 128  # graphs drawn at once; their matrices then fit in a few dozen megabytes
 
-Sizes = tuple[int, int, int]
-"""Graphs of the training, validation and test split."""
+Sizes = tuple[int, int, int]  # graphs of the training, validation and test split
 
 
 @dataclass(frozen=True)
@@ -38,10 +34,9 @@ class Blocks:
 
     block: Int[Tensor, "graphs nodes"]
     """Block of each node; past a graph's end, the number of blocks."""
-    rank: Int[Tensor, "graphs nodes"]
-    """Place of each node within its block."""
+    rank: Int[Tensor, "graphs nodes"]  # place of each node within its block
     counts: Int[Tensor, " graphs"]
-    luck: Float[Tensor, "graphs nodes nodes"]
+    uniform: Float[Tensor, "graphs nodes nodes"]
     """Number of each pair, which is joined where it is below the pair's chance."""
 
 
@@ -110,8 +105,8 @@ def assign_blocks(sizes: Int[Tensor, "graphs blocks"], generator: torch.Generato
     place = keys.argsort(dim=1).argsort(dim=1)
     block = torch.searchsorted(ends, place, right=True)
     start = torch.nn.functional.pad(ends, (1, 0)).gather(1, block)
-    luck = torch.rand((*block.shape, block.shape[1]), generator=generator)
-    return Blocks(block, place - start, counts, luck)
+    uniform = torch.rand((*block.shape, block.shape[1]), generator=generator)
+    return Blocks(block, place - start, counts, uniform)
 
 
 def _draw_sizes(shape: tuple[int, ...], generator: torch.Generator) -> Int[Tensor, "*shape"]:
@@ -129,7 +124,7 @@ def _join(
     blocks: Blocks, chance: Float[Tensor, "kinds kinds"]
 ) -> Bool[Tensor, "graphs nodes nodes"]:
     pair = blocks.block[:, :, None] * len(chance) + blocks.block[:, None, :]
-    edges = (blocks.luck < chance.flatten()[pair]).triu_(1)
+    edges = (blocks.uniform < chance.flatten()[pair]).triu_(1)
     return edges | edges.mT
 
 
@@ -147,10 +142,7 @@ def _flatten(
         boundaries(edges.sum(dim=(1, 2))),
         # there are many edges to keep until the end
         torch.stack([source, target]).short(),
-        {
-            "x": torch.nn.functional.one_hot(signal[here], signals).float(),
-            "y": label[here].long(),
-        },
+        {"x": torch.nn.functional.one_hot(signal[here], signals).float(), "y": label[here].long()},
     )
 
 

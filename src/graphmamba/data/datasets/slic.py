@@ -33,12 +33,9 @@ SMALLEST, LARGEST = 0.5, 3.0
 class SlicRecipe:
     """How many regions are wanted, and how much place weighs against colour."""
 
-    most: int
-    """Regions of an image at most."""
-    asked: int
-    """Regions asked for first; one less each time, until there are few enough."""
-    compactness: float
-    """Large values make square regions, small ones follow the colours."""
+    most: int  # regions of an image at most
+    asked: int  # regions asked for first; one less each time, until there are few enough
+    compactness: float  # large values make square regions, small ones follow the colours
 
 
 PHOTOGRAPH = SlicRecipe(most=500, asked=550, compactness=30.0)
@@ -108,8 +105,7 @@ class RegionGraph:
     """The regions of one photograph, in few bytes: COCO has 123,287 of them."""
 
     x: Float16[np.ndarray, "nodes 14"]
-    y: UInt8[np.ndarray, " nodes"]
-    """Class of the pixel at each region's centre."""
+    y: UInt8[np.ndarray, " nodes"]  # class of the pixel at each region's centre
     ends: Int16[np.ndarray, "2 boundaries"]
     """Both regions of each boundary, the one with the smaller number first."""
     boundary: Float32[np.ndarray, "boundaries 2"]

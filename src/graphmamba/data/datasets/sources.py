@@ -22,8 +22,7 @@ from graphmamba.data.tables import LINKS, GraphColumns
 from graphmamba.data.transforms.precompute import Precompute, with_precomputed
 from graphmamba.errors import UserError
 
-COMPUTED = "computed"
-"""Folder of precomputed columns within that of a benchmark."""
+COMPUTED = "computed"  # folder of precomputed columns within that of a benchmark
 PROFILE = Precompute(degree_profile="unbiased")
 """Features of graphs that have none, as published (MalNet-Tiny)."""
 
@@ -32,16 +31,11 @@ PROFILE = Precompute(degree_profile="unbiased")
 class Source:
     """Ways to make a benchmark, besides the download."""
 
-    read: Callable[[Path], GraphColumns] | None = None
-    """Reads a folder of local files; None if there is no reader."""
-    files: str = ""
-    """Description of the files in such a folder."""
-    generate: Callable[[Sizes, int], GraphColumns] | None = None
-    """Generates a random set of given sizes with a seed; None for all others."""
-    has_features: bool = True
-    """Whether nodes have features; if not, the local degree profile is used."""
-    reading: int = 1
-    """Version of the recipe; raise it to invalidate the cache."""
+    read: Callable[[Path], GraphColumns] | None = None  # reads a folder of local files
+    files: str = ""  # description of the files in such a folder
+    generate: Callable[[Sizes, int], GraphColumns] | None = None  # from sizes and a seed
+    has_features: bool = True  # if nodes have none, the local degree profile is used
+    reading: int = 1  # version of the recipe; raise it to invalidate the cache
 
 
 SOURCES: dict[str, Source] = {
@@ -79,13 +73,12 @@ def open_benchmark(
     data_dir = data_dir or default_data_dir()
     recipe = recipe_of(name, seed, sizes)
     generate = SOURCES[name].generate
-    if generate is None:
-        place = place_of(name, data_dir)
-        if not place.exists():
-            raise UserError(f"{name} is not in {data_dir}: {how_to_get(name, data_dir)}")
-        return open_store(place)
-    build = partial(generate, sizes or published_sizes(name), seed)
-    return open_or_build(data_dir / name, recipe, build)
+    if generate is not None:
+        build = partial(generate, sizes or published_sizes(name), seed)
+        return open_or_build(data_dir / name, recipe, build)
+    if not (place := place_of(name, data_dir)).exists():
+        raise UserError(f"{name} is not in {data_dir}: {how_to_get(name, data_dir)}")
+    return open_store(place)
 
 
 def build_benchmark(
@@ -165,8 +158,9 @@ def _read_folder(name: str, folder: Path) -> GraphColumns:
 
 
 def _files_of(name: str) -> str:
-    own = SOURCES[name].files
-    return " or ".join([own] * bool(own) + ["what PyG has fetched"] * (name in RAW_FILES))
+    return " or ".join(
+        filter(None, [SOURCES[name].files, "what PyG has fetched" * (name in RAW_FILES)])
+    )
 
 
 def how_to_get(name: str, data_dir: Path | None = None) -> str:
@@ -206,39 +200,39 @@ def check_benchmark(
 ) -> None:
     """Reject graphs that are not those of the named benchmark."""
     features, task = benchmark.features, benchmark.task
-    found = [
-        *_wrong("x", columns.nodes.get("x"), features.node_columns if has_features else 0,
-                features.nodes == "atoms"),
-        *_wrong("edge_attr", columns.edges.get("edge_attr"), features.edge_columns,
-                features.edges == "bonds"),
-    ]  # fmt: skip
     tables = {"graph": columns.graphs, "node": columns.nodes}
+    found = [
+        _wrong("x", columns.nodes.get("x"), features.node_columns if has_features else 0,
+               features.nodes == "atoms"),
+        _wrong("edge_attr", columns.edges.get("edge_attr"), features.edge_columns,
+               features.edges == "bonds"),
+    ]  # fmt: skip
     if task.level == "link":
-        found += [f"{LINKS} must be there, got none"] * (LINKS not in columns.pairs)
+        found.append(f"{LINKS} must be there, got none" * (LINKS not in columns.pairs))
     elif (y := tables[task.level].get("y")) is None:
         found.append(f"y must be of each {task.level}, got none")
     elif not task.classes:
-        found += _wrong("y", y, task.outputs, is_integer=False)
+        found.append(_wrong("y", y, task.outputs, is_integer=False))
     elif y.dim() != 1 or y.is_floating_point():
         found.append(f"y must hold a class each, got {_shape(y)}")
     elif len(y) and not 0 <= int(y.min()) <= int(y.max()) < task.classes:
         found.append(f"y must be 0 to {task.classes - 1}, got {int(y.min())} to {int(y.max())}")
-    if found:
+    if wrong := next(filter(None, found), ""):
         read = f" ({columns.source})" if columns.source else ""
-        raise UserError(f"{origin} must hold graphs of {benchmark.title}: {found[0]}{read}")
+        raise UserError(f"{origin} must hold graphs of {benchmark.title}: {wrong}{read}")
 
 
-def _wrong(name: str, values: Tensor | None, columns: int, is_integer: bool) -> list[str]:
-    """What a column breaks of its rule."""
+def _wrong(name: str, values: Tensor | None, columns: int, is_integer: bool) -> str:
+    """What a column breaks of its rule; empty if nothing."""
     if not columns:
-        return [] if values is None else [f"{name} must not be there, got {_shape(values)}"]
-    if values is not None and values.shape[1:] == (columns,):  # noqa: SIM102
-        if values.is_floating_point() != is_integer:
-            # a target may be missing, a feature may not
-            is_whole = name == "y" or bool(torch.isfinite(values).all())
-            return [] if is_whole else [f"{name} must hold finite numbers, got others"]
-    kind = "integers" if is_integer else "floating-point numbers"
-    return [f"{name} must have {columns} columns of {kind}, got {_shape(values)}"]
+        return "" if values is None else f"{name} must not be there, got {_shape(values)}"
+    is_kind = values is not None and values.is_floating_point() != is_integer
+    if values is None or values.shape[1:] != (columns,) or not is_kind:
+        kind = "integers" if is_integer else "floating-point numbers"
+        return f"{name} must have {columns} columns of {kind}, got {_shape(values)}"
+    # a target may be missing, a feature may not
+    is_whole = name == "y" or bool(torch.isfinite(values).all())
+    return "" if is_whole else f"{name} must hold finite numbers, got others"
 
 
 def _shape(values: Tensor | None) -> str:

@@ -24,13 +24,11 @@ from graphmamba.data.tables import GraphColumns, boundaries
 from graphmamba.errors import UserError
 
 NEIGHBOURS = 8
-VALUE_SCALE = 1020.0
-CENTRE_SCALE = 1024.0
-"""What the integers of the files are divided by: colours and places are then in [0, 1]."""
+# what the integers of the files are divided by: colours and places are then in [0, 1]
+VALUE_SCALE, CENTRE_SCALE = 1020.0, 1024.0
+# the first training images are for validation; test images come last
 VALIDATION, TEST = 5_000, 10_000
-"""The first training images are for validation; test images come last."""
-NUMBERS_AT_ONCE = 1_000_000
-"""Entries of the similarity matrices that are computed together."""
+NUMBERS_AT_ONCE = 1_000_000  # entries of the similarity matrices that are computed together
 MNIST_NODES, CIFAR_NODES = "mnist_75sp.npz", "cifar10_150sp.npz"
 CIFAR_FILES = (*(f"data_batch_{number}.bin" for number in range(1, 6)), "test_batch.bin")
 MNIST_HOLDS = (
@@ -41,8 +39,7 @@ CIFAR_HOLDS = f"{CIFAR_NODES}[.xz], or data_batch_{{1,2,3,4,5}}.bin and test_bat
 MNIST_RECIPE = SlicRecipe(most=75, asked=95, compactness=0.25)
 CIFAR_RECIPE = SlicRecipe(most=150, asked=200, compactness=10.0)
 SHUFFLE_SEED = 111
-BLOCK = 64
-"""Images that one thread takes at a time."""
+BLOCK = 64  # images that one thread takes at a time
 
 
 def read_superpixels(
@@ -50,11 +47,8 @@ def read_superpixels(
 ) -> GraphColumns:
     """Read superpixel nodes and join them.
 
-    Args:
-        folder: Holds `file`, an `.npz` as it is or packed with xz.
-        file: Its name without `.xz`.
-        colours: Values of a node: 1 for grey images, 3 for colour images.
-        images: How many images to take, from the first on; all where it is None.
+    `file` is an `.npz` as it is or packed with xz, with 1 or 3 colours for each node; `images` is
+    how many to take, from the first on.
     """
     path = find_file(folder, f"{file}.xz", file)
     arrays = read_arrays(path, ["value", "centre", "ptr", "label"])
@@ -101,8 +95,7 @@ def join_superpixels(
 def split_of(images: int, test: int = TEST) -> Int[Tensor, " graphs"]:
     """Split of each image, in the order of the original files."""
     number = torch.arange(images)
-    is_test = number >= images - test
-    return torch.where(is_test, 2, (number < VALIDATION).long())
+    return torch.where(number >= images - test, 2, (number < VALIDATION).long())
 
 
 def join_nearest(

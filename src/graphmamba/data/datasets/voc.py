@@ -10,7 +10,6 @@ is halved, with each class as often in both halves. The published halves are one
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import NamedTuple
 
 import numpy as np
 import torch
@@ -31,32 +30,21 @@ from graphmamba.data.parallel import run_all
 from graphmamba.data.tables import GraphColumns, boundaries, concatenate
 from graphmamba.errors import UserError
 
-FILES = {
-    "voc_sp_train_0.npz": 0,
-    "voc_sp_train_1.npz": 0,
-    "voc_sp_train_2.npz": 0,
-    "voc_sp_val.npz": 1,
-    "voc_sp_test.npz": 2,
-}
-"""Each file, and the split that its images are in."""
+# each file, and the split that its images are in
+FILES = dict.fromkeys((f"voc_sp_train_{part}.npz" for part in range(3)), 0)
+FILES |= {"voc_sp_val.npz": 1, "voc_sp_test.npz": 2}
 COLUMNS = ("rgb", "centre", "label", "source", "offset", "sobel", "count", "node_ptr", "edge_ptr")
-DEVIATIONS = slice(3, 6)
-"""Columns that hold standard deviations; their integers are twice as fine."""
+DEVIATIONS = slice(3, 6)  # columns that hold standard deviations; their integers are twice as fine
 HALVES_SEED = 41
-VOID = 255
-"""Marks pixels of no class; each counts as the nearest pixel that has one."""
+VOID = 255  # marks pixels of no class; each counts as the nearest pixel that has one
 
 
 def read_voc(folder: Path, files: dict[str, int] = FILES) -> GraphColumns:
     """Read the regions of all images; `files` may name fewer splits."""
     paths = [find_file(folder, f"{file}.xz", file) for file in files]
     graphs = run_all(_read_part, paths, "Reading regions")
-    split = torch.cat(
-        [
-            torch.full((len(each.node_ptr) - 1,), part)
-            for each, part in zip(graphs, files.values(), strict=True)
-        ]
-    )
+    counts = torch.tensor([len(each.node_ptr) - 1 for each in graphs])
+    split = torch.repeat_interleave(torch.tensor([*files.values()]), counts)
     return replace(concatenate(graphs), split=split, source=f"built from {', '.join(files)}")
 
 
@@ -94,23 +82,13 @@ def _columns_of(arrays: dict[str, np.ndarray]) -> GraphColumns:
     )
 
 
-class Layout(NamedTuple):
-    """Where a release keeps its files."""
-
-    images: str
-    masks: str
-    suffix: str
-    lists: str
-
-
+# Folders of images and masks, suffix of the masks, and folder of the lists, as a release has them:
+# the Semantic Boundaries Dataset; Pascal VOC with the masks of that one added; Pascal VOC.
 LAYOUTS = (
-    Layout("img", "cls", ".mat", "."),
-    Layout("JPEGImages", "SegmentationClassAug", ".png", "ImageSets/Segmentation"),
-    Layout("JPEGImages", "SegmentationClass", ".png", "ImageSets/Segmentation"),
+    ("img", "cls", ".mat", "."),
+    ("JPEGImages", "SegmentationClassAug", ".png", "ImageSets/Segmentation"),
+    ("JPEGImages", "SegmentationClass", ".png", "ImageSets/Segmentation"),
 )
-"""The Semantic Boundaries Dataset; Pascal VOC with the masks of that one added; Pascal VOC."""
-
-
 HOLDS = (
     "voc_sp_{train_0,train_1,train_2,val,test}.npz[.xz], or img/, cls/, train.txt and val.txt, "
     "or JPEGImages/, SegmentationClass[Aug]/ and ImageSets/"
@@ -121,42 +99,48 @@ def read_voc_folder(folder: Path) -> GraphColumns:
     """Read finished regions where the folder has them, and else make them of its images."""
     if any((folder / f"{file}{packed}").is_file() for file in FILES for packed in ("", ".xz")):
         return read_voc(folder)
-    for layout in LAYOUTS:
-        if (folder / layout.images).is_dir() and (folder / layout.masks).is_dir():
-            return read_voc_images(folder, layout)
+    for images, masks, suffix, lists in LAYOUTS:
+        if (folder / images).is_dir() and (folder / masks).is_dir():
+            return _read_images(folder / images, folder / masks, suffix, folder / lists)
     raise MissingFileError(f"folder {folder} must hold regions or images, got neither")
 
 
-def read_voc_images(folder: Path, layout: Layout) -> GraphColumns:
+def _read_images(images: Path, masks: Path, suffix: str, lists: Path) -> GraphColumns:
     """Make the regions of every image that the lists name."""
-    lists = folder / layout.lists
     parts = [find_file(lists, "train.txt"), find_file(lists, "val.txt")]
     if (lists / "test.txt").is_file():
         parts.append(lists / "test.txt")
     listed = [read_names(path) for path in parts]
-    names = [name for each in listed for name in each]
 
     def work(name: str) -> RegionGraph:
-        mask = folder / layout.masks / f"{name}{layout.suffix}"
-        pixels, classes = read_picture(folder / layout.images / f"{name}.jpg"), read_mask(mask)
+        mask = masks / f"{name}{suffix}"
+        pixels, classes = read_picture(images / f"{name}.jpg"), read_mask(mask)
         if classes.shape != pixels.shape[:2]:
             raise UserError(f"{mask} must have the shape {pixels.shape[:2]}, got {classes.shape}")
         return find_regions(pixels, classes)
 
-    graphs = run_all(work, names, "Regions")
-    split = np.repeat(np.arange(len(listed)), [len(each) for each in listed])
+    graphs = run_all(work, [name for names in listed for name in names], "Regions")
+    split = np.repeat(np.arange(len(listed)), [len(names) for names in listed])
     if len(listed) == 2:  # noqa: PLR2004
         split[split == 1] = halve([commonest(graph.y) for graph in graphs[len(listed[0]) :]])
     return replace(
         columns_of_regions(graphs),
         split=torch.from_numpy(split),
-        source=f"built from {layout.images} and {layout.masks}",
+        source=f"built from {images.name} and {masks.name}",
     )
 
 
 def read_mask(path: Path) -> UInt8[np.ndarray, "height width"]:
     """Class of each pixel, from a PNG or from MATLAB's format; void is filled from its borders."""
-    classes = _read_matlab(path) if path.suffix == ".mat" else read_class_mask(path)
+    if path.suffix == ".mat":
+        from scipy.io import loadmat
+
+        kind = "a MATLAB 5 file with the bytes GTcls.Segmentation"
+        with reading(find_file(path.parent, path.name), kind):
+            found = loadmat(path)["GTcls"]["Segmentation"][0, 0]
+            classes = np.asarray(found).astype(np.uint8, casting="safe")
+    else:
+        classes = read_class_mask(path)
     is_void = classes == VOID
     if is_void.any():
         from scipy.ndimage import distance_transform_edt
@@ -164,16 +148,6 @@ def read_mask(path: Path) -> UInt8[np.ndarray, "height width"]:
         row, column = distance_transform_edt(is_void, return_distances=False, return_indices=True)
         classes = classes[row, column]
     return classes
-
-
-def _read_matlab(path: Path) -> UInt8[np.ndarray, "height width"]:
-    from scipy.io import loadmat
-
-    with reading(
-        find_file(path.parent, path.name), "a MATLAB 5 file with the bytes GTcls.Segmentation"
-    ):
-        classes = loadmat(path)["GTcls"]["Segmentation"][0, 0]
-        return np.asarray(classes).astype(np.uint8, casting="safe")
 
 
 def commonest(classes: UInt8[np.ndarray, " nodes"]) -> int:

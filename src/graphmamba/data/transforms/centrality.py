@@ -11,10 +11,8 @@ from graphmamba.data.parallel import Block, blocks, edges_of, run_all, simple_co
 from graphmamba.data.tables import GraphColumns
 from graphmamba.data.transforms.laplacian import DENSE_UP_TO, ENTRIES
 
-WIDTH, KEPT = 32, 8
-"""Size of the Krylov space, and of what is kept at a restart."""
-DEGENERATE = 1e-9
-"""Eigenvalues closer than this count as equal."""
+WIDTH, KEPT = 32, 8  # size of the Krylov space, and of what is kept at a restart
+DEGENERATE = 1e-9  # eigenvalues closer than this count as equal
 TOLERANCE = 1e-14
 ROUNDING = 1e-12
 EXACT_UP_TO, RESTARTS = 5_000, 100
@@ -45,16 +43,14 @@ def leading_vector(
         # rounding can bring in a second vector that leads
         leads = mix[:, values >= values[-1] - DEGENERATE].T
         if length * np.abs(leads[:, -1]).max() <= TOLERANCE * max(values[-1], 1.0):
-            return _share_of_ones(leads @ basis[:known])
+            vectors = leads @ basis[:known]
+            return vectors.sum(axis=1) @ vectors
         best = mix[:, -KEPT:].T
         # the vector beside the space is beside its best ones, too
         basis[:KEPT], images[:KEPT] = best @ basis[:known], best @ images[:known]
         basis[KEPT], known = basis[known], KEPT
-    return _share_of_ones(basis[KEPT - 1 : KEPT]) if is_large else None
-
-
-def _share_of_ones(leads: Float[np.ndarray, "vectors nodes"]) -> Float[np.ndarray, " nodes"]:
-    return leads.sum(axis=1) @ leads
+    best = basis[KEPT - 1 : KEPT]
+    return best.sum(axis=1) @ best if is_large else None
 
 
 def _extend(

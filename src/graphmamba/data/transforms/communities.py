@@ -7,11 +7,10 @@ import torch
 from jaxtyping import Int
 from torch import Tensor
 
-from graphmamba.data.parallel import node_counts, run_all
+from graphmamba.data.parallel import run_all
 from graphmamba.data.tables import GraphColumns
 
-LEAST_GAIN = 1e-7
-"""Least gain of modularity for another level, as in networkx."""
+LEAST_GAIN = 1e-7  # least gain of modularity for another level, as in networkx
 
 
 def louvain_communities(
@@ -57,7 +56,7 @@ def louvain_communities(
 def all_communities(columns: GraphColumns) -> Int[Tensor, " nodes"]:
     """`louvain_communities` of every graph, end to end."""
     edges = columns.edge_index.split(columns.edge_ptr.diff().tolist(), dim=1)
-    counts = node_counts(columns).tolist()
+    counts = columns.node_ptr.diff().tolist()
 
     def work(graph: int) -> Int[Tensor, " nodes"]:
         return louvain_communities(edges[graph], counts[graph])

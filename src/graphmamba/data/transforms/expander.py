@@ -8,15 +8,13 @@ from jaxtyping import Int
 from torch import Tensor
 
 from graphmamba.checks import check_least
-from graphmamba.data.parallel import node_counts, run_all
+from graphmamba.data.parallel import run_all
 from graphmamba.data.tables import GraphColumns, Pairs, boundaries
 from graphmamba.ops.random import draw_bits
 
-COMPLETE_UP_TO = 10
-"""Graphs of at most this many nodes get all pairs instead."""
+COMPLETE_UP_TO = 10  # graphs of at most this many nodes get all pairs instead
 ATTEMPTS = 100
-DENSE_UP_TO = 200
-"""Up to so many nodes, computing all eigenvalues is cheaper than the two needed."""
+DENSE_UP_TO = 200  # up to so many nodes, computing all eigenvalues is cheaper than the two needed
 GAP_TOLERANCE = 1e-6
 
 
@@ -92,7 +90,7 @@ def _draw(nodes: int, degree: int, generator: torch.Generator | None) -> Int[Ten
 
 def all_expanders(columns: GraphColumns, degree: int, seed: int = 0) -> Pairs:
     """`expander_edges` of every graph; each depends only on the index of the graph."""
-    counts = node_counts(columns)
+    counts = columns.node_ptr.diff()
     seeds: list[int] = draw_bits(torch.tensor(seed), torch.arange(len(counts))).tolist()
 
     def draw(graph: int) -> Int[Tensor, "2 expanders"]:

@@ -11,16 +11,12 @@ from torch import Tensor
 from graphmamba.data.parallel import Block, blocks, edges_of, run_all
 from graphmamba.data.tables import GraphColumns
 
-DENSE_UP_TO = 512
-"""Up to so many nodes, computing all eigenvectors is cheaper than the few needed."""
-ENTRIES = 1 << 20
-"""Matrix entries in one call, which fit into the cache of a core."""
-SPARE = 4
-"""Extra vectors of the iteration, for faster convergence."""
+DENSE_UP_TO = 512  # up to so many nodes, computing all eigenvectors is cheaper than the few needed
+ENTRIES = 1 << 20  # matrix entries in one call, which fit into the cache of a core
+SPARE = 4  # extra vectors of the iteration, for faster convergence
 FACTORS_UP_TO = 20_000
 """Largest connected component that is factorised, which takes memory beyond its edges."""
-SHIFT = 1e-5
-"""Added to the diagonal, so that the singular Laplacian can be factorised."""
+SHIFT = 1e-5  # added to the diagonal, so that the singular Laplacian can be factorised
 TOLERANCE, FACTORED_STEPS = 1e-10, 60
 """With a factorisation: final residual, relative to the largest degree, and most steps."""
 RESIDUAL, STEPS = 1e-4, 200

@@ -1,7 +1,7 @@
 """Precomputed columns: which a model reads, computing them, and caching them on disk."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal
@@ -23,24 +23,16 @@ from graphmamba.data.transforms.laplacian import laplacian_spectra
 from graphmamba.data.transforms.random_walk import return_probabilities
 from graphmamba.ops.checks import check_membership, check_rows
 
-RECIPE_VERSIONS = {
-    "laplacian": 2,
-    "random_walk": 1,
-    "expander_index": 2,
-    "centrality": 2,
-    "cluster": 1,
-    "degree_profile": 1,
-}
-"""Version of the columns; raise it to invalidate the cache."""
+# The column of each field of `Precompute` (`laplacian` has two, vectors and values), and its
+# version; raise it to invalidate the cache.
 COLUMN_OF = {
-    "num_eigenvectors": "laplacian",
-    "walk_length": "random_walk",
-    "expander_degree": "expander_index",
-    "has_centrality": "centrality",
-    "has_clusters": "cluster",
-    "degree_profile": "degree_profile",
+    "num_eigenvectors": ("laplacian", 2),
+    "walk_length": ("random_walk", 1),
+    "expander_degree": ("expander_index", 2),
+    "has_centrality": ("centrality", 2),
+    "has_clusters": ("cluster", 1),
+    "degree_profile": ("degree_profile", 1),
 }
-"""Columns of each field of `Precompute`; `laplacian` has two, vectors and values."""
 DegreeProfile = Literal["none", "biased", "unbiased"]
 """Variance of the neighbours' degrees: divided by n, or by n - 1 as published."""
 
@@ -72,7 +64,7 @@ class Precompute:
     def parts(self) -> dict[str, "Precompute"]:
         """One `Precompute` per column, since each is cached by itself."""
         found = {}
-        for name, column in COLUMN_OF.items():
+        for name, (column, _) in COLUMN_OF.items():
             value = getattr(self, name)
             if value != getattr(Precompute, name):
                 # nothing else is drawn
@@ -81,17 +73,12 @@ class Precompute:
         return found
 
     def recipe(self) -> dict[str, dict[str, int | str]]:
-        """Recipe of each column; equal recipes give equal columns.
-
-        Holds JSON values of the requested columns only.
-        """
+        """Recipe of each requested column, as JSON values; equal recipes give equal columns."""
+        versions = dict(COLUMN_OF.values())
+        defaults = asdict(Precompute())
         return {
-            name: {
-                field.name: getattr(part, field.name)
-                for field in fields(part)
-                if getattr(part, field.name) != field.default
-            }
-            | {"version": RECIPE_VERSIONS[name]}
+            name: {key: value for key, value in asdict(part).items() if value != defaults[key]}
+            | {"version": versions[name]}
             for name, part in self.parts().items()
         }
 
@@ -102,13 +89,23 @@ def add_columns(graphs: Data, precompute: Precompute) -> Data:
     Graphs of a batch are treated one by one; expander graphs depend on `precompute.seed` and the
     index in the batch. The copy can be separated into graphs if the batch can.
     """
-    columns, device = _columns_of(graphs), graphs.edge_index.device
-    made = precomputed(columns, precompute)
-    done, starts = graphs.clone(), columns.node_ptr[:-1]
+    edge_index = required(graphs, "edge_index", "as pairs of nodes")
+    check_rows("graphs.edge_index", edge_index, [2, "edges"], is_integer=True)
+    nodes, device = int(graphs.num_nodes or 0), edge_index.device
+    batch, _, num_graphs = membership_of(graphs, nodes, device)
+    check_rows("graphs.batch", batch, [nodes], is_integer=True)
+    check_membership(edge_index, batch, num_graphs)
+    edge_index, batch = edge_index.cpu().long(), batch.cpu()
+    owner = batch[edge_index[0]]
+    node_ptr = boundaries(batch.bincount(minlength=num_graphs))
+    local = (edge_index - node_ptr[owner])[:, owner.argsort(stable=True)]
+    edge_ptr = boundaries(owner.bincount(minlength=num_graphs))
+    made = precomputed(GraphColumns(node_ptr, edge_ptr, local), precompute)
+    done, starts = graphs.clone(), node_ptr[:-1]
     slices, shifts = {}, {}
     for name, rows in made.nodes.items():
         done[name] = rows.to(device)
-        slices[name], shifts[name] = columns.node_ptr, torch.zeros_like(starts)
+        slices[name], shifts[name] = node_ptr, torch.zeros_like(starts)
     for name, pairs in made.pairs.items():
         done[name] = (pairs.index + starts.repeat_interleave(pairs.ptr.diff())).to(device)
         slices[name], shifts[name] = pairs.ptr, starts
@@ -117,22 +114,6 @@ def add_columns(graphs: Data, precompute: Precompute) -> Data:
         done._slice_dict = {**graphs._slice_dict, **slices}
         done._inc_dict = {**graphs._inc_dict, **shifts}
     return done
-
-
-def _columns_of(graphs: Data) -> GraphColumns:
-    """Columns of a batch; without `batch` there is one graph."""
-    edge_index = required(graphs, "edge_index", "as pairs of nodes")
-    check_rows("graphs.edge_index", edge_index, [2, "edges"], is_integer=True)
-    nodes = int(graphs.num_nodes or 0)
-    batch, _, num_graphs = membership_of(graphs, nodes, edge_index.device)
-    check_rows("graphs.batch", batch, [nodes], is_integer=True)
-    check_membership(edge_index, batch, num_graphs)
-    edge_index, batch = edge_index.cpu().long(), batch.cpu()
-    owner = batch[edge_index[0]]
-    node_ptr = boundaries(batch.bincount(minlength=num_graphs))
-    order = owner.argsort(stable=True)
-    local = (edge_index - node_ptr[owner])[:, order]
-    return GraphColumns(node_ptr, boundaries(owner.bincount(minlength=num_graphs)), local)
 
 
 def add_precomputed(columns: GraphColumns, asked: Precompute) -> GraphColumns:

@@ -8,12 +8,9 @@ from torch import Tensor
 from graphmamba.data.parallel import Block, blocks, edges_of, run_all
 from graphmamba.data.tables import GraphColumns
 
-WALK_COLUMNS = 512
-"""Start nodes that are computed at once in one graph."""
-WALK_ENTRIES = 1 << 19
-"""Entries of one block: 4 MiB, which fit into the cache."""
-EXACT_UP_TO = 20_000
-"""Largest graph with exact probabilities, whose cost is nodes times edges."""
+WALK_COLUMNS = 512  # start nodes that are computed at once in one graph
+WALK_ENTRIES = 1 << 19  # entries of one block: 4 MiB, which fit into the cache
+EXACT_UP_TO = 20_000  # largest graph with exact probabilities, whose cost is nodes times edges
 PROBES, WIDTH = 256, 32
 """Random vectors of the estimate in larger graphs, and how many are computed at once."""
 
