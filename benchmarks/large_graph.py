@@ -45,13 +45,14 @@ class Clock(Reporter):
     """Notes when the first step begins, and all epochs."""
 
     def __init__(self) -> None:
-        self.begin, self.start_seconds = time.perf_counter(), 0.0
+        self.begin, self.start_seconds, self.cpu_begin = time.perf_counter(), 0.0, 0.0
         self.notes: tuple[str, ...] = ()
         self.epochs: list[EpochRecord] = []
 
     def on_start(self, start: StartRecord) -> None:
         """Stop the time of the start."""
         self.start_seconds, self.notes = time.perf_counter() - self.begin, start.notes
+        self.cpu_begin = time.process_time()
 
     def on_epoch(self, record: EpochRecord) -> None:
         """Keep the record."""
@@ -93,12 +94,14 @@ def train(
     """Train in a directory that is deleted afterwards; returns times, scores and weights."""
     with tempfile.TemporaryDirectory() as folder:
         result = fit(experiment, store, options, Path(folder) / "run", clock, progress=False)
+        cpu_seconds = time.process_time() - clock.cpu_begin
         weights, _ = read_tensors(Path(folder) / "run" / "best.safetensors")
     others = sorted(each.seconds for each in clock.epochs[1:]) or [float("nan")]
     return {
         "start_seconds": round(clock.start_seconds, 2),
         "first_epoch_seconds": round(clock.epochs[0].seconds, 2),
         "epoch_seconds": round(others[len(others) // 2], 3),
+        "cpu_seconds_an_epoch": round(cpu_seconds / result.epochs, 2),
         "peak_gib": round(result.peak_memory / 2**30, 2),
         "parameters": result.parameters, "epochs": result.epochs, "metric": result.metric,
         "train_loss": [each.train_loss for each in clock.epochs],
