@@ -56,6 +56,14 @@ def small(**overrides: object) -> Experiment:
             ],
         ),
         (
+            [0, 1, 0, 3, 4] * 2,
+            [
+                "task: graph classification, 5 classes (0 4, 1 2, 2 0, 3 2, 4 2), metric accuracy, "
+                "6/2/2 graphs",
+                "note: 3 of 5 classes have no label in training: 2, 3, 4",
+            ],
+        ),
+        (
             [[[1.0, math.nan]], [[0.0, 1.0]]] * 5,
             [
                 "task: graph multi-label classification, 2 labels (y0 5 of 10, y1 5 of 5), "
@@ -79,7 +87,14 @@ def small(**overrides: object) -> Experiment:
             ],
         ),
     ],
-    ids=["signs", "nodes", "answers", "whole numbers", "target among features"],
+    ids=[
+        "signs",
+        "nodes",
+        "untrained classes",
+        "answers",
+        "whole numbers",
+        "target among features",
+    ],
 )
 def test_what_was_understood_is_reported(labels: list[object], told: list[str]) -> None:
     assert [*understood(*take_graphs(graphs(labels), small()))] == told

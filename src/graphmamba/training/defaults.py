@@ -245,7 +245,10 @@ def default_experiment(
     experiment = replace(experiment_of(entries | dict(given or {})), data=data)
     if size == "500k" and "model.channels" not in (given or {}):
         experiment = _widest(experiment)
-    return replace(experiment, chosen=_in_words(experiment, facts, why))
+    chosen = _in_words(experiment, facts, why)
+    if replaced := [key for key in given or {} if key in entries]:
+        chosen += f"\n          given instead of the defaults: {', '.join(replaced)}"
+    return replace(experiment, chosen=chosen)
 
 
 def _widest(experiment: Experiment) -> Experiment:
@@ -273,6 +276,8 @@ def _in_words(experiment: Experiment, facts: DataFacts, why: str) -> str:
     model, optim, train = experiment.model, experiment.optim, experiment.train
     inputs: dict[Any, str] = {"train": "standardised", "bag_of_words": "bags of words, scaled"}
     scaled = inputs.get(experiment.encoder.normalize_inputs, "as they are")
+    if facts.features.edges != "none" and not experiment.encoder.has_edges:
+        scaled += ", those of edges unused"
     return (
         f"defaults: {why}; {model.channels} channels x {model.layers} layers, "
         f"{_parameters(experiment):,} parameters for {facts.labels:,} training labels\n"

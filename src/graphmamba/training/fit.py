@@ -466,7 +466,10 @@ def _check_splits(experiment: Experiment, store: GraphStore) -> None:
             )
         # a test set may keep its labels to itself: its score is NaN then
         if split != "test" and not labels_per_graph(store, level, split)[ids].any():
-            raise UserError(f"{split} must hold labels, and its graphs have none ({len(ids)})")
+            unit = f"{level}s" if store.is_transductive else "graphs"
+            raise UserError(
+                f"{split} must hold labels, and its {store.split_size(split)} {unit} have none"
+            )
 
 
 def _step(state: RunState, store: GraphStore, is_captured: bool) -> TrainStep:

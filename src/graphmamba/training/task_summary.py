@@ -44,7 +44,7 @@ def understood(experiment: Experiment, store: GraphStore) -> tuple[str, ...]:
     missing = int((~_is_labelled(y)).sum())
     told = f"task: {task.in_words}, {_labels(task, data.class_names, y)}, metric {metric}, "
     told += f"{sizes} {task.level}s" + (f", {missing} without label" if missing else "")
-    return (told, *_notes(task, data, store, y))
+    return (told, *_untrained(task, data.class_names, splits[0]), *_notes(task, data, store, y))
 
 
 def _is_labelled(y: Tensor) -> Bool[Tensor, " rows"]:
@@ -75,6 +75,18 @@ def _labels(task: Task, names: Sequence[str], y: Tensor) -> str:
     told = [f"{_short(name)} {part}" for name, part in zip(names, parts, strict=True)]
     dots = ", ..." if len(told) > SHOWN else ""
     return f"{len(parts)} {what} ({', '.join(told[:SHOWN])}{dots})"
+
+
+def _untrained(task: Task, names: Sequence[str], y: Tensor) -> Iterator[str]:
+    if task.kind == "classes":
+        counts = y[y >= 0].bincount(minlength=task.classes).tolist()
+        absent = [_short(name) for name, count in zip(names, counts, strict=True) if not count]
+        if absent:
+            dots = ", ..." if len(absent) > SHOWN else ""
+            yield (
+                f"note: {len(absent)} of {task.classes} classes have no label in training: "
+                f"{', '.join(absent[:SHOWN])}{dots}"
+            )
 
 
 def _notes(task: Task, data: DataSource, store: GraphStore, y: Tensor) -> Iterator[str]:

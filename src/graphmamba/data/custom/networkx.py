@@ -18,6 +18,8 @@ from graphmamba.data.custom.labels import CustomData, CustomGraphs, LabelRule, n
 from graphmamba.data.custom.pyg import from_graphs
 from graphmamba.data.custom.split import MASKS
 from graphmamba.data.from_pyg import columns_of
+from graphmamba.data.splits import split_of_words
+from graphmamba.data.tables import NO_SPLIT
 from graphmamba.errors import UserError
 
 Graphs: TypeAlias = Iterable[Any]
@@ -80,6 +82,8 @@ def from_networkx(
             f"the graphs or of their nodes, got {', '.join(target)}; there is "
             f"{', '.join(sorted(map(str, there))) or 'none'}"
         )
+    if (level or found.level) == "node":
+        _take_node_split(found.graphs, each)
     if found.classes is not None and rule.classes is None and rule.task in (None, "classes"):
         rule = replace(rule, task="classes", classes=found.classes)
     made = from_graphs(found.graphs, rule, level or found.level)
@@ -118,7 +122,7 @@ def convert(graphs: Any, target: Sequence[str] = (), known: Sequence[str] = ()) 
         if "split" in graph.graph:
             data.split = graph.graph["split"]
         for name in MASKS:
-            if name in nodes[place][0]:
+            if any(name in row for row in nodes[place]):
                 data[name] = torch.tensor([bool(row.get(name)) for row in nodes[place]])
         made.append(data)
     found = Converted(made, (*node_names, *edge_names))
@@ -250,9 +254,22 @@ def _encoded(title: str, cells: list[Any], known: Sequence[str] | None) -> dict[
     return dict(zip(names, values.T, strict=True))
 
 
+def _take_node_split(graphs: list[Data], each: list[Any]) -> None:
+    """Turn the attribute `split` of nodes into masks."""
+    for place, (data, graph) in enumerate(zip(graphs, each, strict=True)):
+        words = dict(graph.nodes(data="split"))
+        if any(words.values()):
+            cells = ["" if word is None else str(word) for word in words.values()]
+            where = [f"graph {place}, node {node}" for node in words]
+            split = split_of_words(cells, where.__getitem__, empty=NO_SPLIT)
+            for number, name in enumerate(MASKS):
+                data[name] = split == number
+
+
 def _with_labels(found: Converted, level: Level, rows: Rows, target: Sequence[str]) -> Converted:
     """Put the labels of the graphs, or of their nodes, beside their features."""
-    cells = [[row.get(name) for name in target] for graph in rows for row in graph]
+    given = [[row.get(name) for name in target] for graph in rows for row in graph]
+    cells = [[c.item() if isinstance(c, np.generic) else c for c in row] for row in given]
     flat = [cell for row in cells for cell in row if cell not in MISSING]
     names = None
     if any(isinstance(cell, str) for cell in flat):

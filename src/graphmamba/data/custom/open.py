@@ -51,7 +51,7 @@ from graphmamba.errors import UserError
 from graphmamba.parse import parse
 
 OGB_SPLITS = ("train", "valid", "test")
-READING = 9
+READING = 10
 """Version of the readers; raise it to invalidate the cache."""
 ABOUT = ("features", "task", "class_names", "feature_names", "skipped")
 """What is kept beside the graphs."""
