@@ -9,6 +9,7 @@ import torch
 from sklearn.metrics import mean_absolute_error, r2_score
 from torch_geometric.data import Data
 
+from graphmamba.data.custom.options import DataOptions
 from graphmamba.data.store import GraphStore
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import Experiment, load_experiment
@@ -98,6 +99,23 @@ def small(**overrides: object) -> Experiment:
 )
 def test_what_was_understood_is_reported(labels: list[object], told: list[str]) -> None:
     assert [*understood(*take_graphs(graphs(labels), small()))] == told
+
+
+def test_a_feature_that_tells_the_class_is_named_whichever_class_is_1() -> None:
+    own = graphs([1, 0] * 5)
+    for graph in own:
+        graph.x = 1 - graph.y.float().expand(3, 1)
+    (note,) = understood(*take_graphs(own, small()))[1:]
+    assert note.startswith("note: node feature 0 (from 0) equals the class in every row")
+
+
+def test_pairs_of_one_graph_are_counted_in_their_own_split() -> None:
+    edges = torch.randint(30, (2, 200), generator=torch.Generator().manual_seed(0))
+    graph = Data(x=torch.rand(30, 2), edge_index=edges)
+    made, store = take_graphs(graph, options=DataOptions(level="link"))
+    sizes = [store.split_size(split) for split in ("train", "validation", "test")]
+    assert understood(made, store)[0].endswith(f"{sizes[0]}/{sizes[1]}/{sizes[2]} pairs")
+    assert f" for {sizes[0]} training labels" in made.chosen
 
 
 def test_targets_are_learned_standardised_and_reported_in_their_units(tmp_path: Path) -> None:

@@ -259,6 +259,8 @@ class Standardize(nn.Module):
 
     def measure(self, numbers: Float[Tensor, "rows columns"]) -> None:
         """Measure mean and standard deviation of these rows; 1 for constant columns."""
+        if not len(numbers):
+            return
         deviation, mean = torch.std_mean(numbers.double(), dim=0, correction=0)
         self.mean.copy_(mean)
         self.deviation.copy_(deviation.masked_fill(deviation <= 1e-6 * mean.abs(), 1.0))

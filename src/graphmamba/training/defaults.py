@@ -17,6 +17,7 @@ from graphmamba.data.catalog import Features, Level, Task
 from graphmamba.data.custom.options import DataSource
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import GraphStore
+from graphmamba.data.tables import PAIR_SPLIT
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import Experiment, experiment_of
 
@@ -82,6 +83,8 @@ def facts_of(store: GraphStore, features: Features, task: Task) -> DataFacts:
                     homophily = adjusted_homophily(batch.edge_index, labels.masked_fill(~seen, -1))
                     break
         known = known & (split == SPLITS["train"])
+    if level == "link" and PAIR_SPLIT in batch:
+        known = known & (batch[PAIR_SPLIT] == SPLITS["train"])
     return DataFacts(
         level=level,
         features=features,
@@ -205,7 +208,7 @@ def default_entries(facts: DataFacts, size: Size = "auto") -> tuple[dict[str, ob
             f"one graph, adjusted homophily {facts.homophily:.2f}: GCN beside Mamba, no residual"
             f"{told_nodes}"
         )
-    told = "too few labelled edges to tell"
+    told = "unknown"
     if facts.homophily is not None:
         told = f"{facts.homophily:.2f}"
     return entries | single | {

@@ -132,6 +132,8 @@ def read_csv(path: Path) -> CsvTable:
             f"{path} must be a table that can be read, with commas between its columns: {error}"
         ) from error
     _, names = rows[0] if rows else (1, [""])
+    if len(names) == 1 and {";", "\t"} & set(names[0]):
+        raise UserError(f"{path} must have commas between its columns, got {names[0]!r}")
     _check_names(path, names)
     filled = [(line, row) for line, row in rows[1:] if any(row)]
     for line, row in filled:
