@@ -11,6 +11,7 @@ have to end in equal bits.
 """
 
 import argparse
+import gc
 import sys
 import tempfile
 import time
@@ -133,6 +134,7 @@ def train_streamed(given: argparse.Namespace) -> dict[str, object]:
         options = RunOptions(
             device=given.device, compile="off", cuda_graph="on" if name == "captured" else "off"
         )
+        gc.collect()
         torch.cuda.empty_cache()
         # as much as is free beyond what the set would need
         room = int(0.95 * store.nbytes / ROOM)
