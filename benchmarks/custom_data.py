@@ -2,14 +2,20 @@
 
     PYTHONPATH=src python benchmarks/custom_data.py FOLDER
     PYTHONPATH=src python benchmarks/custom_data.py FOLDER --only cora enzymes/ours --splits 0 1
+    PYTHONPATH=src python benchmarks/custom_data.py FOLDER --only tolokers/gcn --device cuda
     PYTHONPATH=src python benchmarks/custom_data.py --table
 
-The first makes all cells that are missing, the second some of them, the third writes the table of
-the record to docs/defaults.md. A cell is a set, a model and a split; it is written to the record
-as soon as it is done and never made again, so that the script can be stopped at any time. Epochs
-are chosen by validation; the test split is scored once, by the weights of the best epoch. The
-folder holds the files as their owners publish them: `cora.npz` (Planetoid), `minesweeper.npz`,
-`tolokers.npz`, `ENZYMES.zip` (TUDataset), `delaney-processed.csv`, `tox21.csv.gz` (MoleculeNet).
+The first makes all cells that are missing, the second some of them, the third does so on a GPU, the
+last writes the table of the record to docs/defaults.md. A cell is a set, a model and a split; it is
+written to the record as soon as it is done and never made again, so that the script can be stopped
+at any time. Epochs are chosen by validation; the test split is scored once, by the weights of the
+best epoch. The folder holds the files as their owners publish them: `cora.npz` (Planetoid),
+`minesweeper.npz`, `tolokers.npz`, `ENZYMES.zip` (TUDataset), `delaney-processed.csv`,
+`tox21.csv.gz` (MoleculeNet). A machine without RDKit and pandas reads molecules that another one
+has prepared:
+
+    PYTHONPATH=src python benchmarks/custom_data.py FOLDER --only tox21 --prepare tox21.npz
+    PYTHONPATH=src python benchmarks/custom_data.py --prepared tox21.npz --only tox21/gine
 """
 
 import argparse
@@ -18,14 +24,13 @@ import json
 import math
 import time
 import zipfile
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cache
 from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
-import pandas as pd
 import torch
 from sklearn.metrics import roc_auc_score
 from sklearn.model_selection import StratifiedKFold, train_test_split
@@ -40,11 +45,10 @@ from graphmamba.data.catalog import MOLECULES, Features, Task
 from graphmamba.data.custom.labels import LabelRule, number_labels, task_of
 from graphmamba.data.custom.options import DataOptions, DataSource
 from graphmamba.data.custom.pyg import from_graphs
-from graphmamba.data.datasets.molecules import descriptors_of, import_rdkit, read_smiles
 from graphmamba.data.sampler import BatchSampler
 from graphmamba.data.store import GraphStore
 from graphmamba.data.tables import DESCRIPTORS, GraphColumns
-from graphmamba.environment import describe
+from graphmamba.environment import describe, resolve_device
 from graphmamba.nn.config import EncoderConfig
 from graphmamba.nn.encoders import GraphEncoder, Standardize, Statistics
 from graphmamba.training.defaults import Size, default_experiment, is_bag_of_words
@@ -194,6 +198,10 @@ def split_of(rows: int, *parts: Any) -> Tensor:
 @cache
 def read_molecules(path: Path, targets: tuple[str, ...]) -> tuple[GraphColumns, Task, list[str]]:
     """Read a CSV of molecules; rows that RDKit does not parse are left out."""
+    import pandas as pd
+
+    from graphmamba.data.datasets.molecules import descriptors_of, import_rdkit, read_smiles
+
     chem = import_rdkit()
     table = pd.read_csv(path)
     quiet = chem.rdBase.BlockLogs()
@@ -202,13 +210,16 @@ def read_molecules(path: Path, targets: tuple[str, ...]) -> tuple[GraphColumns, 
     is_read = [each is not None and each.GetNumAtoms() > 0 for each in molecules]
     table = table[is_read]
     names = targets or tuple(set(table.columns) - {"smiles", "mol_id"})
-    y = torch.from_numpy(table[sorted(names)].to_numpy(dtype=np.float32))
-    rule = LabelRule(task="multi-label" if y.shape[1] > 1 else "regression")
-    labels = number_labels(y, rule, "row {}".format)
+    y = torch.from_numpy(table[sorted(names)].to_numpy(dtype=np.float32, copy=True))
     smiles = table["smiles"].tolist()
-    described = {"y": labels.values, DESCRIPTORS: descriptors_of(smiles)}
-    columns = replace(read_smiles(smiles), graphs=described)
-    return columns, task_of("graph", labels), smiles
+    described = {"y": y, DESCRIPTORS: descriptors_of(smiles)}
+    return replace(read_smiles(smiles), graphs=described), task_of_molecules(y), smiles
+
+
+def task_of_molecules(y: Tensor) -> Task:
+    """One target is a number, several are answers of yes or no."""
+    rule = LabelRule(task="multi-label" if y.shape[1] > 1 else "regression")
+    return task_of("graph", number_labels(y, rule, "row {}".format))
 
 
 def molecules(file: str, targets: tuple[str, ...], kind: Kind) -> Callable[[Path, int], Problem]:
@@ -219,10 +230,45 @@ def molecules(file: str, targets: tuple[str, ...], kind: Kind) -> Callable[[Path
         places = np.random.default_rng(seed).permutation(len(smiles))
         parts = np.split(places, [int(0.8 * len(places)), int(0.9 * len(places))])
         split = split_of(len(places), *parts)
-        features = replace(MOLECULES, graph_columns=columns.graphs[DESCRIPTORS].shape[1])
-        return Problem(replace(columns, split=split), features, task, kind, tuple(smiles))
+        return Problem(
+            replace(columns, split=split), features_of(columns), task, kind, tuple(smiles)
+        )
 
     return read
+
+
+def features_of(columns: GraphColumns) -> Features:
+    """Atoms, bonds and descriptors."""
+    return replace(MOLECULES, graph_columns=columns.graphs[DESCRIPTORS].shape[1])
+
+
+def write_prepared(path: Path, problems: Sequence[Problem]) -> None:
+    """Write the molecules of a set with all its splits, for `read_prepared`."""
+    columns = problems[0].columns
+    tensors = {
+        "node_ptr": columns.node_ptr, "edge_ptr": columns.edge_ptr,
+        "edge_index": columns.edge_index, "x": columns.nodes["x"],
+        "edge_attr": columns.edges["edge_attr"], **columns.graphs,
+        "splits": torch.stack([problem.split for problem in problems]),
+    }  # fmt: skip
+    arrays: dict[str, Any] = {name: each.numpy() for name, each in tensors.items()}
+    arrays |= {"smiles": problems[0].smiles, "kind": problems[0].kind}
+    np.savez_compressed(path, **arrays)
+
+
+def read_prepared(path: Path, split: int) -> Problem:
+    """Read the molecules of a set as `write_prepared` wrote them."""
+    with np.load(path) as file:
+        kind, smiles = file["kind"].item(), tuple(file["smiles"].tolist())
+        names = set(file.files) - {"kind", "smiles"}
+        arrays = {name: torch.from_numpy(file[name]) for name in names}
+    columns = GraphColumns(
+        arrays["node_ptr"], arrays["edge_ptr"], arrays["edge_index"],
+        {"x": arrays["x"]}, {"edge_attr": arrays["edge_attr"]},
+        {"y": arrays["y"], DESCRIPTORS: arrays[DESCRIPTORS]}, split=arrays["splits"][split],
+    )  # fmt: skip
+    task = task_of_molecules(arrays["y"])
+    return Problem(columns, features_of(columns), task, kind, smiles)
 
 
 class Set(NamedTuple):
@@ -286,12 +332,14 @@ def learn(
     optim: OptimConfig,
     train: TrainConfig,
     seed: int,
+    device: torch.device,
 ) -> Scores:
     """Train, score validation after each epoch, and test once with the best weights."""
-    y_mean, y_std = torch.zeros(()), torch.ones(())
+    y_mean, y_std = torch.zeros((), device=device), torch.ones((), device=device)
     if problem.kind == "regression":
-        known = problem.columns.graphs["y"][problem.split == 0]
+        known = problem.columns.graphs["y"][problem.split == 0].to(device)
         y_mean, y_std = known.nanmean(dim=0), known[~known.isnan()].std()
+    store, model = store.to(device), model.to(device)
     parameters = [*model.parameters()]
     optimizer = OPTIMIZERS[optim.optimizer](
         parameters, lr=optim.lr, weight_decay=optim.weight_decay
@@ -317,7 +365,7 @@ def learn(
             ):
                 batch = whole if whole is not None else store.batch(chosen)
                 parts.append(rows_of(split, model(batch) * y_std + y_mean, batch))
-        return score_of(problem, *(torch.cat(each) for each in zip(*parts, strict=True)))
+        return score_of(problem, *(torch.cat(each).cpu() for each in zip(*parts, strict=True)))
 
     sign = -1 if problem.kind == "regression" else 1
     best, best_epoch, kept = -math.inf, -1, {}
@@ -347,7 +395,13 @@ def learn(
 # ---- models -------------------------------------------------------------------------------------
 
 
-def ours(problem: Problem, seed: int, overrides: Mapping[str, object], size: Size) -> Scores:
+def ours(
+    problem: Problem,
+    seed: int,
+    overrides: Mapping[str, object],
+    size: Size,
+    device: torch.device,
+) -> Scores:
     """Train what the library's defaults choose; no set is named to them."""
     store = GraphStore(problem.columns)
     source = DataSource.of(DataOptions()).described(problem.features, problem.task, ())
@@ -355,7 +409,7 @@ def ours(problem: Problem, seed: int, overrides: Mapping[str, object], size: Siz
     say(experiment.chosen)
     model = experiment.build(seed)
     model.measure_inputs(store)
-    return learn(problem, store, model, experiment.optim, experiment.train, seed)
+    return learn(problem, store, model, experiment.optim, experiment.train, seed, device)
 
 
 class GINE(GIN):
@@ -447,15 +501,19 @@ def recipes(problem: Problem) -> list[Recipe]:
     ]
 
 
-def baseline(name: str, problem: Problem, seed: int) -> tuple[Scores, Recipe]:
+def baseline(
+    name: str, problem: Problem, seed: int, epochs: int | None, device: torch.device
+) -> tuple[Scores, Recipe]:
     """Train a baseline by each of its recipes; the best validation score counts."""
     found: list[tuple[Scores, Recipe]] = []
-    for recipe in recipes(problem):
+    for usual in recipes(problem):
+        train = replace(usual.train, epochs=epochs) if epochs else usual.train
+        recipe = usual._replace(train=train)
         torch.manual_seed(seed)
         store = GraphStore(problem.columns)
         kind = NodeBaseline if problem.is_single else GraphBaseline
         model = kind(problem, name, recipe.channels, recipe.layers, **recipe.options)
-        scores = learn(problem, store, model, recipe.optim, recipe.train, seed)
+        scores = learn(problem, store, model, recipe.optim, recipe.train, seed, device)
         found.append((scores, recipe))
     sign = -1 if problem.kind == "regression" else 1
     return max(found, key=lambda each: sign * each[0].validation)
@@ -464,6 +522,8 @@ def baseline(name: str, problem: Problem, seed: int) -> tuple[Scores, Recipe]:
 def fingerprints(smiles: Iterable[str]) -> np.ndarray:
     """ECFP of 2,048 bits and radius 2, beside all descriptors of RDKit."""
     from rdkit.Chem import Descriptors, rdFingerprintGenerator
+
+    from graphmamba.data.datasets.molecules import import_rdkit
 
     chem = import_rdkit()
     generator = rdFingerprintGenerator.GetMorganGenerator(radius=2, fpSize=2048)
@@ -518,20 +578,23 @@ def lightgbm(problem: Problem, seed: int) -> tuple[Scores, dict[str, object]]:
 
 
 def make_cell(
-    folder: Path, name: str, model: str, split: int, overrides: Mapping[str, object], size: Size
+    problem: Problem, model: str, split: int, given: argparse.Namespace
 ) -> dict[str, object]:
     """Train one cell."""
-    problem = SETS[name].read(folder, split)
+    device = resolve_device("cpu" if model == "lightgbm" else given.device)
     torch.manual_seed(split)
     begin, begin_cpu = time.perf_counter(), time.process_time()
     config: object
     if model == "ours":
-        scores = ours(problem, split, overrides, size)
-        config = {"size": size, **overrides}
+        pairs = (entry.partition("=") for entry in given.set)
+        overrides = {key: json.loads(value) for key, _, value in pairs}
+        overrides |= {"train.epochs": given.epochs} if given.epochs else {}
+        scores = ours(problem, split, overrides, given.size, device)
+        config = {"size": given.size, **overrides}
     elif model == "lightgbm":
         scores, config = lightgbm(problem, split)
     else:
-        scores, recipe = baseline(model, problem, split)
+        scores, recipe = baseline(model, problem, split, given.epochs, device)
         config = {
             "channels": recipe.channels, "layers": recipe.layers, **recipe.options,
             "optim": asdict(recipe.optim), "train": asdict(recipe.train),
@@ -540,6 +603,7 @@ def make_cell(
         "metric": problem.metric, **scores._asdict(), "seed": split, "config": config,
         "seconds": round(time.perf_counter() - begin, 1),
         "cpu_seconds": round(time.process_time() - begin_cpu, 1),
+        "environment": describe(device, given.commit),
     }  # fmt: skip
 
 
@@ -561,7 +625,10 @@ def table(record: Mapping[str, Any]) -> str:
         }
         metric = next((cell["metric"] for own in cells.values() for cell in own), "")
         seconds = [cell["cpu_seconds"] for cell in cells["ours"]]
-        others = [f"{TITLES[model]} {_mean(cells[model], each.splits)}" for model in each.baselines]
+        others = [
+            f"{TITLES[model]}{_mark(cells[model])} {_mean(cells[model], each.splits)}"
+            for model in each.baselines
+        ]
         rows.append(
             f"| {each.title} | {metric} | {_mean(cells['ours'], each.splits)} | "
             f"{f'{np.mean(seconds):.0f}' if seconds else ''} | {', '.join(others)} |"
@@ -570,6 +637,11 @@ def table(record: Mapping[str, Any]) -> str:
 
 
 TITLES = {"gcn": "GCN", "sage": "SAGE", "gin": "GIN", "gine": "GINE", "lightgbm": "LightGBM"}
+
+
+def _mark(cells: list[dict[str, Any]]) -> str:
+    """Point out what was trained on a GPU: only a CPU has a number of threads."""
+    return " (on a GPU)" if any(not cell["environment"]["threads"] for cell in cells) else ""
 
 
 def _mean(cells: list[dict[str, Any]], wanted: int) -> str:
@@ -590,22 +662,31 @@ def write_table(record: Mapping[str, Any], page: Path) -> None:
 
 
 def main() -> None:
-    """Make the cells that are missing, or the table."""
+    """Make the cells that are missing, or the table, or a file of prepared molecules."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("folder", type=Path, nargs="?", default=Path("../shared/data/own"))
     parser.add_argument("--only", nargs="+", default=[], help="SET, SET/MODEL, in this order")
     parser.add_argument("--splits", nargs="+", type=int)
+    parser.add_argument("--device", default="cpu", help="cpu, cuda or auto; LightGBM uses a CPU")
+    parser.add_argument("--epochs", type=int, help="at most; for a trial")
     parser.add_argument("--record", type=Path, default=RECORD)
     parser.add_argument("--size", default="auto")
     parser.add_argument("--set", nargs="+", default=[], help="KEY=VALUE of the experiment")
     parser.add_argument("--commit", help="of a copy without its history")
     parser.add_argument("--table", action="store_true")
+    parser.add_argument("--prepare", type=Path, help=".npz to write the set of --only to")
+    parser.add_argument("--prepared", type=Path, help=".npz to read the set of --only from")
     given = parser.parse_args()
+    if (given.prepare or given.prepared) and len(given.only) != 1:
+        parser.error("--prepare and --prepared need the name of one set, such as --only tox21")
     if given.table:
         write_table(read_record(given.record), PAGE)
         return
-    overrides = {key: json.loads(value) for key, _, value in (e.partition("=") for e in given.set)}
-    environment = describe(torch.device("cpu"), given.commit)
+    if given.prepare:
+        chosen = SETS[given.only[0]]
+        problems = [chosen.read(given.folder, split) for split in range(chosen.splits)]
+        write_prepared(given.prepare, problems)
+        return
     for word in given.only or SETS:
         name, _, model = word.partition("/")
         for each in [model] if model else ["ours", *SETS[name].baselines]:
@@ -613,10 +694,13 @@ def main() -> None:
                 key = f"{name}/{each}/{split}"
                 if key in read_record(given.record):
                     continue
-                cell = make_cell(given.folder, name, each, split, overrides, given.size)
-                cell["environment"] = environment
-                done = read_record(given.record) | {key: cell}
-                write_json(given.record, done)
+                problem = (
+                    read_prepared(given.prepared, split)
+                    if given.prepared
+                    else SETS[name].read(given.folder, split)
+                )
+                cell = make_cell(problem, each, split, given)
+                write_json(given.record, read_record(given.record) | {key: cell})
                 say(
                     f"{key}: validation {cell['validation']:.4f}, test {cell['test']:.4f}, "
                     f"epoch {cell['epoch']} of {cell['epochs']}, {cell['seconds']} s"

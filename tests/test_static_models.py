@@ -19,7 +19,7 @@ from graphmamba.training.evaluate import labels_of
 from graphmamba.training.experiment import Experiment
 from graphmamba.training.losses import LOSSES
 from graphmamba.training.metrics import make_metrics
-from tests.helpers.experiments import small_experiment
+from tests.helpers.experiments import DESCRIBED, small_experiment
 from tests.helpers.synthetic import synthetic_graphs
 
 NAMES = [
@@ -38,6 +38,7 @@ NAMES = [
     "cifar10/exphormer",
     "peptides-func/gcn",
     "coco-sp/gps-transformer-tuned",
+    "peptides-func/graph-mamba" + DESCRIBED,
 ]
 CAPTURED = [
     "peptides-func/graph-mamba",
@@ -51,6 +52,7 @@ CAPTURED = [
     "pattern/gps-performer",
     "pattern/gps-bigbird",
     "pascalvoc-sp/gps-transformer-tuned",
+    "peptides-func/graph-mamba" + DESCRIBED,
 ]
 SIZES = {
     "snug": ([3, 0, 2], StaticSize(3, 64, 192, (256,))),

@@ -30,6 +30,8 @@ CASES = {
 
 def store_of(name: str) -> GraphStore:
     graphs = synthetic_graphs(CATALOG[name], 6, nodes=(1, 12))
+    for graph in graphs:
+        graph.graph_attr = torch.rand(1, 217)
     return GraphStore.from_pyg([add_columns(graph, EVERYTHING) for graph in graphs])
 
 

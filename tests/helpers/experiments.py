@@ -1,11 +1,13 @@
 """Whole models on small generated data."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import torch
 from torch import Tensor
 from torch_geometric.data import Batch, Data
 
+from graphmamba.data.custom.options import DataSource
 from graphmamba.data.transforms.precompute import Precompute, add_columns
 from graphmamba.nn.model import GraphMamba
 from graphmamba.training.evaluate import labels_of
@@ -14,11 +16,18 @@ from graphmamba.training.losses import LOSSES, Target
 from tests.helpers.synthetic import synthetic_graphs
 
 SMALL = {"model.channels": 32, "model.layers": 2}
+DESCRIBED = " with descriptors"
 
 
 def small_experiment(name: str, **overrides: object) -> Experiment:
-    """A published experiment, narrower and with two layers."""
-    return load_experiment(name, {**SMALL, **overrides})
+    """A published experiment, narrower and with two layers; optionally with graph descriptors."""
+    experiment = load_experiment(name.removesuffix(DESCRIBED), {**SMALL, **overrides})
+    if not name.endswith(DESCRIBED):
+        return experiment
+    info = experiment.dataset_info
+    features = replace(info.features, graph_columns=5)
+    names = tuple(f"target {number}" for number in range(info.task.outputs))
+    return replace(experiment, data=DataSource().described(features, info.task, names))
 
 
 def batch_of(graphs: Sequence[Data], precompute: Precompute) -> Batch:

@@ -72,6 +72,8 @@ def test_the_training_graphs_scale_the_inputs() -> None:
     scaled = scaling(rows)
     assert torch.allclose(scaled.mean(dim=0), torch.zeros(3), atol=1e-6)
     assert scaled[:, 1].tolist() == [0.0] * 4  # a constant column says nothing
+    scaling.measure(rows[:0])  # such as edges, where training graphs have none
+    assert torch.equal(scaling(rows), scaled)
     assert torch.allclose(scaled[:, [0, 2]].std(dim=0, correction=0), torch.ones(2))
     assert float(scaling(1000 * rows).abs().max()) == LARGEST_INPUT
     assert set(scaling.state_dict()) == {"mean", "deviation"}

@@ -12,7 +12,7 @@ from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
 from graphmamba.training.loop import Loop
 from graphmamba.training.run_dir import read_rows
-from tests.helpers.experiments import small_experiment
+from tests.helpers.experiments import DESCRIBED, small_experiment
 from tests.helpers.runs import Notes, assert_same_run, tiny_store
 
 
@@ -70,6 +70,7 @@ NAMES = (
     "pattern/gps-transformer",
     "pattern/gps-performer",
     "pattern/gps-bigbird",
+    "peptides-func/graph-mamba" + DESCRIBED,
 )
 RECIPE = {
     "train.batch_size": 6,

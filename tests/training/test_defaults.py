@@ -136,6 +136,8 @@ def test_what_the_user_says_comes_first_and_sizes_are_kept() -> None:
     own = default_experiment(made.data, store, "tiny", {"model.layers": 5, "optim.lr": 0.5})
     assert (own.model.layers, own.optim.lr, own.model.channels) == (5, 0.5, 32)
     assert "32 channels x 5 layers" in own.chosen
+    assert own.chosen.endswith("given instead of the defaults: model.layers, optim.lr")
+    assert "given instead" not in made.chosen
     assert Experiment.of(own.content(), "own") == own
     with (
         typecheck_off(),
@@ -144,6 +146,23 @@ def test_what_the_user_says_comes_first_and_sizes_are_kept() -> None:
         default_experiment(made.data, store, "huge")  # type: ignore[arg-type]
     with pytest.raises(UserError, match="size must be left out beside an experiment, got 'tiny'"):
         graphmamba.fit(own, noisy_rings(), size="tiny")
+
+
+def test_streamed_graphs_are_measured_where_there_is_room_for_all() -> None:
+    made, store = take_graphs(noisy_rings())
+    models = [made.build(0), made.build(0)]
+    for model, each in zip(models, (store, store.streamed("meta")), strict=True):
+        model.measure_inputs(each)
+    buffers, others = (dict(model.named_buffers()) for model in models)
+    assert all(torch.equal(each, others[name]) for name, each in buffers.items())
+    assert any(name.endswith("standardize.mean") and each.any() for name, each in others.items())
+
+
+def test_features_of_edges_that_one_graph_does_not_use_are_named() -> None:
+    edges, x = torch.randint(40, (2, 90)), torch.randn(40, 2)
+    graph = Data(x=x, edge_index=edges, edge_weight=torch.rand(90), y=(x[:, 0] > 0).long())
+    made, _ = take_graphs(graph)
+    assert "inputs standardised, those of edges unused;" in made.chosen
 
 
 def test_inputs_a_thousand_times_as_large_do_not_explode(tmp_path: Path) -> None:

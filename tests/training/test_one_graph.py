@@ -3,6 +3,7 @@
 import json
 from importlib.util import find_spec
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -19,6 +20,7 @@ from graphmamba.training.compile import why_not_captured
 from graphmamba.training.evaluate import evaluate, labelled_batch, labels_per_graph
 from graphmamba.training.experiment import Experiment, RunOptions, experiment_of, load_experiment
 from graphmamba.training.graphs import open_data, take_graphs
+from graphmamba.training.loop import Loop
 from graphmamba.training.losses import Links
 from graphmamba.training.metrics import ranks
 
@@ -206,6 +208,32 @@ def test_a_graph_that_does_not_fit_is_learned_by_neighbours(
     many = experiment_of({**SMALL, "train.neighbours": 3})
     with pytest.raises(UserError, match=r"train\.neighbours must be null or 0 .*, got 3"):
         graphmamba.fit(many, [several(n) for n in range(9)], run_dir=tmp_path / "several")
+
+
+@pytest.mark.parametrize(
+    ("level", "neighbours", "message"),
+    [
+        ("node", 0, "a step on the whole graph must fit .* set train.neighbours to 10"),
+        ("node", 3, "a batch of 8 nodes with their neighbours must fit"),
+        ("link", 3, "links are ranked among all nodes, must fit .* lower model.channels"),
+        ("graph", None, "a batch of 8 graphs must fit .* lower train.batch_size"),
+    ],
+)
+def test_a_gpu_that_is_too_small_stops_the_run_with_advice(
+    level: Any,
+    neighbours: int | None,
+    message: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(_: Loop) -> None:
+        raise torch.OutOfMemoryError("tried to allocate 1 EiB")
+
+    monkeypatch.setattr(Loop, "run", fail)
+    made = experiment_of({**SMALL, "train.batch_size": 8, "train.neighbours": neighbours})
+    graphs = [several(number) for number in range(9)] if level == "graph" else ring()
+    with pytest.raises(UserError, match=message):
+        graphmamba.fit(made, graphs, run_dir=tmp_path / "run", data=DataOptions(level=level))
 
 
 def test_commands_score_and_predict_one_graph(

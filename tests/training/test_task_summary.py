@@ -9,6 +9,7 @@ import torch
 from sklearn.metrics import mean_absolute_error, r2_score
 from torch_geometric.data import Data
 
+from graphmamba.data.custom.options import DataOptions
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import Experiment, load_experiment
 from graphmamba.training.fit import fit
@@ -55,6 +56,14 @@ def small(**overrides: object) -> Experiment:
             ],
         ),
         (
+            [0, 1, 0, 3, 4] * 2,
+            [
+                "task: graph classification, 5 classes (0 4, 1 2, 2 0, 3 2, 4 2), metric accuracy, "
+                "6/2/2 graphs",
+                "note: 3 of 5 classes have no label in training: 2, 3, 4",
+            ],
+        ),
+        (
             [[[1.0, math.nan]], [[0.0, 1.0]]] * 5,
             [
                 "task: graph multi-label classification, 2 labels (y0 5 of 10, y1 5 of 5), "
@@ -78,10 +87,34 @@ def small(**overrides: object) -> Experiment:
             ],
         ),
     ],
-    ids=["signs", "nodes", "answers", "whole numbers", "target among features"],
+    ids=[
+        "signs",
+        "nodes",
+        "untrained classes",
+        "answers",
+        "whole numbers",
+        "target among features",
+    ],
 )
 def test_what_was_understood_is_reported(labels: list[object], told: list[str]) -> None:
     assert [*understood(*take_graphs(graphs(labels), small()))] == told
+
+
+def test_a_feature_that_tells_the_class_is_named_whichever_class_is_1() -> None:
+    own = graphs([1, 0] * 5)
+    for graph in own:
+        graph.x = 1 - graph.y.float().expand(3, 1)
+    (note,) = understood(*take_graphs(own, small()))[1:]
+    assert note.startswith("note: node feature 0 (from 0) equals the class in every row")
+
+
+def test_pairs_of_one_graph_are_counted_in_their_own_split() -> None:
+    edges = torch.randint(30, (2, 200), generator=torch.Generator().manual_seed(0))
+    graph = Data(x=torch.rand(30, 2), edge_index=edges)
+    made, store = take_graphs(graph, options=DataOptions(level="link"))
+    sizes = [store.split_size(split) for split in ("train", "validation", "test")]
+    assert understood(made, store)[0].endswith(f"{sizes[0]}/{sizes[1]}/{sizes[2]} pairs")
+    assert f" for {sizes[0]} training labels" in made.chosen
 
 
 def test_targets_are_learned_standardised_and_reported_in_their_units(tmp_path: Path) -> None:

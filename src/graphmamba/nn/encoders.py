@@ -1,6 +1,5 @@
 """Encoders: from the features of a batch to node and edge embeddings."""
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import accumulate, pairwise
@@ -250,13 +249,13 @@ class Standardize(nn.Module):
 
     Args:
         statistics: Mean and deviation of each column.
-        largest: The result is clamped to [-largest, largest].
+        largest: The result is clamped to [-largest, largest]; None for no limit.
     """
 
     mean: Float[Tensor, " columns"]
     deviation: Float[Tensor, " columns"]
 
-    def __init__(self, statistics: Statistics, largest: float = math.inf) -> None:
+    def __init__(self, statistics: Statistics, largest: float | None = None) -> None:
         super().__init__()
         self.largest = largest
         self.register_buffer("mean", Tensor(statistics.mean))
@@ -264,13 +263,15 @@ class Standardize(nn.Module):
 
     def measure(self, numbers: Float[Tensor, "rows columns"]) -> None:
         """Measure mean and standard deviation of these rows; 1 for constant columns."""
+        if not len(numbers):
+            return
         deviation, mean = torch.std_mean(numbers.double(), dim=0, correction=0)
         self.mean.copy_(mean)
         self.deviation.copy_(deviation.masked_fill(deviation <= 1e-6 * mean.abs(), 1.0))
 
     def forward(self, numbers: Float[Tensor, "rows columns"]) -> Float[Tensor, "rows columns"]:
         scaled = (numbers - self.mean) / self.deviation
-        return scaled if math.isinf(self.largest) else scaled.clamp(-self.largest, self.largest)
+        return scaled if self.largest is None else scaled.clamp(-self.largest, self.largest)
 
 
 class ScaleWords(nn.Module):

@@ -145,6 +145,9 @@ class GraphMamba(nn.Module):
 
     def measure_inputs(self, store: GraphStore) -> None:
         """Measure the input scaling on the training graphs, if the encoder needs it."""
+        if store.is_streamed:
+            # all of them at once would not fit where the batches go
+            store = store.to("cpu")
         if self.has_measured_inputs:
             assert isinstance(self.backbone.encoder, GraphEncoder)
             self.backbone.encoder.measure_inputs(store.batch(store.split_ids("train")))

@@ -17,6 +17,7 @@ from graphmamba.data.catalog import Features, Level, Task
 from graphmamba.data.custom.options import DataSource
 from graphmamba.data.splits import SPLITS
 from graphmamba.data.store import GraphStore
+from graphmamba.data.tables import PAIR_SPLIT
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import Experiment, experiment_of
 
@@ -82,6 +83,8 @@ def facts_of(store: GraphStore, features: Features, task: Task) -> DataFacts:
                     homophily = adjusted_homophily(batch.edge_index, labels.masked_fill(~seen, -1))
                     break
         known = known & (split == SPLITS["train"])
+    if level == "link" and PAIR_SPLIT in batch:
+        known = known & (batch[PAIR_SPLIT] == SPLITS["train"])
     return DataFacts(
         level=level,
         features=features,
@@ -205,7 +208,7 @@ def default_entries(facts: DataFacts, size: Size = "auto") -> tuple[dict[str, ob
             f"one graph, adjusted homophily {facts.homophily:.2f}: GCN beside Mamba, no residual"
             f"{told_nodes}"
         )
-    told = "too few labelled edges to tell"
+    told = "unknown"
     if facts.homophily is not None:
         told = f"{facts.homophily:.2f}"
     return entries | single | {
@@ -245,7 +248,10 @@ def default_experiment(
     experiment = replace(experiment_of(entries | dict(given or {})), data=data)
     if size == "500k" and "model.channels" not in (given or {}):
         experiment = _widest(experiment)
-    return replace(experiment, chosen=_in_words(experiment, facts, why))
+    chosen = _in_words(experiment, facts, why)
+    if replaced := [key for key in given or {} if key in entries]:
+        chosen += f"\n          given instead of the defaults: {', '.join(replaced)}"
+    return replace(experiment, chosen=chosen)
 
 
 def _widest(experiment: Experiment) -> Experiment:
@@ -273,6 +279,8 @@ def _in_words(experiment: Experiment, facts: DataFacts, why: str) -> str:
     model, optim, train = experiment.model, experiment.optim, experiment.train
     inputs: dict[Any, str] = {"train": "standardised", "bag_of_words": "bags of words, scaled"}
     scaled = inputs.get(experiment.encoder.normalize_inputs, "as they are")
+    if facts.features.edges != "none" and not experiment.encoder.has_edges:
+        scaled += ", those of edges unused"
     return (
         f"defaults: {why}; {model.channels} channels x {model.layers} layers, "
         f"{_parameters(experiment):,} parameters for {facts.labels:,} training labels\n"

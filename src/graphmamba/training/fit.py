@@ -439,8 +439,7 @@ def run_fit(
             for reporter in reporters:
                 reporter.on_start(start)
         if result is None:
-            loop.compile()
-            result = loop.run()
+            result = _train(loop)
         if team.is_first:
             # the rows of a run that is done may be lost
             if run_dir.metrics.exists() and can_draw():
@@ -449,6 +448,33 @@ def run_fit(
             for reporter in reporters:
                 reporter.on_end(result)
         return result
+
+
+def _train(loop: Loop) -> RunResult:
+    """Compile and train; if a GPU has too little memory, say what takes less."""
+    try:
+        loop.compile()
+        return loop.run()
+    except torch.OutOfMemoryError as full:
+        raise UserError(_out_of_memory(loop.state.experiment, loop.store)) from full
+
+
+def _out_of_memory(experiment: Experiment, store: GraphStore) -> str:
+    """Say what did not fit into the memory of the GPU, and what takes less."""
+    train = experiment.train
+    if isinstance(store, NeighbourStore) and experiment.dataset_info.task.level == "link":
+        what = "the whole graph, layer by layer, since links are ranked among all nodes,"
+        less = "lower model.channels, or set device to 'cpu'"
+    elif isinstance(store, NeighbourStore):
+        what = f"a batch of {train.batch_size} nodes with their neighbours"
+        less = "lower train.batch_size or train.neighbours"
+    elif store.is_transductive and len(store) == 1:
+        what = "a step on the whole graph"
+        less = "set train.neighbours to 10 to sample neighbours, or lower model.channels"
+    else:
+        what = f"a batch of {train.batch_size} graphs"
+        less = "lower train.batch_size, and raise accumulate_grad_batches as much for equal steps"
+    return f"{what} must fit into the memory of the GPU, and does not: {less}"
 
 
 def _check_splits(experiment: Experiment, store: GraphStore) -> None:
@@ -465,7 +491,10 @@ def _check_splits(experiment: Experiment, store: GraphStore) -> None:
             )
         # a test set may keep its labels to itself: its score is NaN then
         if split != "test" and not labels_per_graph(store, level, split)[ids].any():
-            raise UserError(f"{split} must hold labels, and its graphs have none ({len(ids)})")
+            unit = f"{level}s" if store.is_transductive else "graphs"
+            raise UserError(
+                f"{split} must hold labels, and its {store.split_size(split)} {unit} have none"
+            )
 
 
 def _start(state: RunState, store: GraphStore, run_dir: RunDir) -> StartRecord:

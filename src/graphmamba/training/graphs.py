@@ -201,7 +201,9 @@ def in_parts(
 def fits(experiment: Experiment, store: GraphStore, device: torch.device, layers: int = 1) -> bool:
     """Whether a graph and the activations of `layers` layers fit into half of the free memory."""
     nodes, edges = (int(store.tables[kind].ptr[-1]) for kind in ("nodes", "edges"))
-    numbers = experiment.model.channels * layers * (PER_NODE * nodes + PER_EDGE * edges)
+    # without embeddings of edges a sum over neighbours keeps no row for each edge
+    rows = PER_NODE * nodes + PER_EDGE * edges * experiment.encoder.has_edges
+    numbers = experiment.model.channels * layers * rows
     return 4 * numbers <= ROOM * free_memory(device)
 
 

@@ -467,6 +467,7 @@ def _ranks_in_one_graph(
     assert links.known is not None
     nodes, device = embeddings.shape[0], embeddings.device
     found = [torch.empty(len(VARIANTS), 0, dtype=torch.int64, device=device)]
+    known, right = _by_source(links.known, nodes), _by_source(links.pairs, nodes)
     for pairs in links.pairs.split(max(MOST_SCORES // max(nodes, 1), 1), dim=1):
         head, tail = pairs
         rows = torch.arange(len(head), device=device)
@@ -474,25 +475,32 @@ def _ranks_in_one_graph(
         own = row.gather(1, tail[:, None])
         beats = ~(own >= row)
         beats[rows, tail] = False
-        beats[_partners_of(head, links.known, nodes)] = False
+        beats[_partners_of(head, *known)] = False
         filtered = beats.clone()
-        filtered[_partners_of(head, links.pairs, nodes)] = False
+        filtered[_partners_of(head, *right)] = False
         extended = filtered.clone()
         extended[rows, head] = False
         found.append(torch.stack([each.sum(dim=1) + 1 for each in (beats, filtered, extended)]))
     return torch.cat(found, dim=1)
 
 
+def _by_source(
+    edges: Int[Tensor, "2 edges"], nodes: int
+) -> tuple[Int[Tensor, " boundaries"], Int[Tensor, " edges"]]:
+    """First edge of each source, and the targets in this order."""
+    source, order = edges[0].sort(stable=True)
+    every = torch.arange(nodes + 1, device=edges.device)
+    return torch.searchsorted(source, every), edges[1][order]
+
+
 def _partners_of(
-    head: Int[Tensor, " pairs"], edges: Int[Tensor, "2 edges"], nodes: int
+    head: Int[Tensor, " pairs"], begin: Int[Tensor, " boundaries"], target: Int[Tensor, " edges"]
 ) -> tuple[Int[Tensor, " partners"], Int[Tensor, " partners"]]:
     """Place among the heads, and partner, of each edge that leaves one of them."""
-    source, order = edges[0].sort(stable=True)
-    begin = torch.searchsorted(source, torch.arange(nodes + 1, device=edges.device))
     counts = begin.diff()[head]
-    place = torch.arange(len(head), device=edges.device).repeat_interleave(counts)
+    place = torch.arange(len(head), device=head.device).repeat_interleave(counts)
     first = begin[head] - (counts.cumsum(0) - counts)
-    return place, edges[1][order[torch.arange(len(place), device=edges.device) + first[place]]]
+    return place, target[torch.arange(len(place), device=head.device) + first[place]]
 
 
 def _within_graphs(

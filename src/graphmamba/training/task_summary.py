@@ -35,8 +35,10 @@ def understood(experiment: Experiment, store: GraphStore) -> tuple[str, ...]:
         labels = f"{task.classes} classes, " if task.classes else ""
         return (f"task: {task.in_words}, {labels}metric {metric}, {sizes} graphs",)
     if task.level == "link":
-        counts = labels_per_graph(store, "link")
-        sizes = "/".join(str(int(counts[store.split_ids(split)].sum())) for split in SPLITS)
+        counts = [
+            labels_per_graph(store, "link", split)[store.split_ids(split)] for split in SPLITS
+        ]
+        sizes = "/".join(str(int(each.sum())) for each in counts)
         return (f"task: {task.in_words}, metric {metric}, {sizes} pairs",)
     splits = [labels_in(store, task.level, split) for split in SPLITS]
     y = store.tables[f"{task.level}s"].given("y").cpu()
@@ -44,7 +46,7 @@ def understood(experiment: Experiment, store: GraphStore) -> tuple[str, ...]:
     missing = int((~_is_labelled(y)).sum())
     told = f"task: {task.in_words}, {_labels(task, data.class_names, y)}, metric {metric}, "
     told += f"{sizes} {task.level}s" + (f", {missing} without label" if missing else "")
-    return (told, *_notes(task, data, store, y))
+    return (told, *_untrained(task, data.class_names, splits[0]), *_notes(task, data, store, y))
 
 
 def _is_labelled(y: Tensor) -> Bool[Tensor, " rows"]:
@@ -77,6 +79,18 @@ def _labels(task: Task, names: Sequence[str], y: Tensor) -> str:
     return f"{len(parts)} {what} ({', '.join(told[:SHOWN])}{dots})"
 
 
+def _untrained(task: Task, names: Sequence[str], y: Tensor) -> Iterator[str]:
+    if task.kind == "classes":
+        counts = y[y >= 0].bincount(minlength=task.classes).tolist()
+        absent = [_short(name) for name, count in zip(names, counts, strict=True) if not count]
+        if absent:
+            dots = ", ..." if len(absent) > SHOWN else ""
+            yield (
+                f"note: {len(absent)} of {task.classes} classes have no label in training: "
+                f"{', '.join(absent[:SHOWN])}{dots}"
+            )
+
+
 def _notes(task: Task, data: DataSource, store: GraphStore, y: Tensor) -> Iterator[str]:
     if task.kind == "regression" and data.task is None and y.shape[1] == 1:
         known = y[~y.isnan()]
@@ -104,6 +118,8 @@ def _notes(task: Task, data: DataSource, store: GraphStore, y: Tensor) -> Iterat
         # classes by their numbers, as they may stand among the features
         known = column >= 0 if task.kind == "classes" else ~column.isnan()
         is_same = (features[known] == column[known, None]).all(dim=0) & ~is_constant
+        if task.classes == 2:  # noqa: PLR2004 - and which one is 1 depends on their names
+            is_same |= (features[known] == 1 - column[known, None]).all(dim=0) & ~is_constant
         if bool(known.any()) and bool(is_same.any()):
             what = "the class" if task.kind == "classes" else f"the target {_short(name)}"
             yield (

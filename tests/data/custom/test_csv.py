@@ -137,7 +137,7 @@ PLAIN = "graph,node\np,1\np,z\nq,1\nq,2\n"
         ({"edges": "graph,source,target\np,1\n"}, r"edges\.csv, line 2: a row .* 3 cells, got 2"),
         ({"edges": ""}, r"edges\.csv must begin with different names of its columns, got ''"),
         ({"edges": "graph,source,target,source\n"}, r"edges\.csv must begin with different names"),
-        ({"nodes": "graph;node\n1;2\n"}, r"column 'graph' must be there, got \['graph;node'\]"),
+        ({"nodes": "graph;node\n1;2\n"}, "must have commas between its columns, got 'graph;node'"),
         ({"graphs": "graph,mood\np,1\nq,two\n"}, r"graphs\.csv, line 3: mood .* got 'two'"),
         ({"graphs": "graph,mood\np,\nq,\n"}, r"graphs\.csv, line 2: mood must hold a label"),
         ({"graphs": "graph,mood\np,1.5\nq,-inf\n"}, r"graphs\.csv, line 3: mood .* got '-inf'"),

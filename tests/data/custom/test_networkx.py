@@ -117,6 +117,28 @@ def test_graphs_from_python_are_split_by_their_attributes() -> None:
     assert torch.equal(alone, among[:2])
 
 
+@pytest.mark.parametrize("is_word", [True, False])
+def test_some_nodes_of_a_graph_say_their_split(is_word: bool) -> None:
+    graph = nx.complete_bipartite_graph(3, 4)
+    masks = {1: "train_mask", 3: "val_mask", 4: "test_mask", 6: "train_mask"}
+    words = {"train_mask": "train", "val_mask": "Val", "test_mask": "test"}
+    for node, mask in masks.items():
+        graph.nodes[node].update({"split": words[mask]} if is_word else {mask: True})
+        graph.nodes[node]["large"] = np.bool_(node > 3)
+    found, store = read_graphs(graph, DataOptions(target="large"))
+    assert store.tables["nodes"].given("node_split").tolist() == [3, 0, 3, 1, 2, 3, 0]
+    assert found.columns.nodes["y"].tolist() == [-1, 0, -1, 0, 1, -1, 1]
+    assert found.feature_names == ("nodes/bipartite",)
+
+
+def test_a_node_in_no_known_split_is_named() -> None:
+    graph = nx.path_graph(3)
+    nx.set_node_attributes(graph, {0: 1, 1: 0, 2: 1}, "y")
+    graph.nodes[1]["split"] = "holdout"
+    with pytest.raises(UserError, match=r"graph 0, node 1: split must be one of .*'holdout'"):
+        from_networkx(graph)
+
+
 def test_the_links_of_a_graph_need_no_target() -> None:
     options = DataOptions(level="link")
     found, store = read_graphs(nx.les_miserables_graph(), options)

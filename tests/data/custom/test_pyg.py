@@ -46,7 +46,7 @@ def test_labels_may_be_plain_numbers() -> None:
     own = from_graphs([graph(y=2), graph(y=0), graph(y=np.int64(1))])
     assert own.columns.graphs["y"].tolist() == [2, 0, 1]
     assert own.task == Task("graph", 3, "cross_entropy", "accuracy", classes=3)
-    assert from_graphs([graph(y=True), graph(y=False)]).task.classes == 2
+    assert from_graphs([graph(y=True), graph(y=np.bool_(0))]).task.classes == 2
     targets = from_graphs([graph(y=1), graph(y=0.5)])
     assert targets.columns.graphs["y"].tolist() == [[1.0], [0.5]]
     assert targets.task.loss == "l1"
@@ -150,6 +150,18 @@ def test_edges_that_lie_elsewhere_are_not_passed_over() -> None:
     graph.adj_t = torch.eye(3).to_sparse()
     with pytest.raises(UserError, match="graph 0: edges must be in edge_index, got adj_t"):
         from_graphs([graph])
+
+
+def test_weights_of_edges_are_a_feature_of_them() -> None:
+    edges, y = torch.tensor([[0, 1], [1, 0]]), torch.tensor([0.5])
+    plain = Data(x=torch.ones(2, 1), edge_index=edges, edge_weight=torch.tensor([3, 4]), y=y)
+    both = Data(**plain.to_dict(), edge_attr=torch.tensor([[1.0], [2.0]]))
+    assert from_graphs([plain]).columns.edges["edge_attr"].tolist() == [[3], [4]]
+    assert from_graphs([both]).columns.edges["edge_attr"].tolist() == [[1, 3], [2, 4]]
+    assert plain.edge_weight.tolist() == [3, 4]
+    plain.edge_weight = torch.ones(3)
+    with pytest.raises(UserError, match="edge_weight must be a number for each of 2 edges"):
+        from_graphs([plain])
 
 
 def test_words_are_classes_by_their_names() -> None:

@@ -124,6 +124,8 @@ def read_csv(path: Path) -> CsvTable:
                 f"columns: {error}"
             ) from error
         names = rows[0][1] if rows else [""]
+        if len(names) == 1 and {";", "\t"} & set(names[0]):
+            raise UserError(f"{path} must have commas between its columns, got {names[0]!r}")
         filled = {line: row for line, row in rows[1:] if any(row)}
         for line, row in filled.items():
             if len(row) != len(names):

@@ -19,6 +19,8 @@ from graphmamba.data.custom.labels import CustomData, CustomGraphs, LabelRule, n
 from graphmamba.data.custom.pyg import from_graphs
 from graphmamba.data.custom.split import MASKS
 from graphmamba.data.from_pyg import columns_of
+from graphmamba.data.splits import split_of_words
+from graphmamba.data.tables import NO_SPLIT
 from graphmamba.errors import UserError
 
 Graphs: TypeAlias = Iterable[Any]  # graphs from Python: PyG `Data`, batches, or networkx graphs
@@ -74,6 +76,8 @@ def from_networkx(
             f"the graphs or of their nodes, got {', '.join(target)}; there is "
             f"{', '.join(sorted(map(str, there))) or 'none'}"
         )
+    if (level or found.level) == "node":
+        _take_node_split(found.graphs, each)
     made = from_graphs(found.graphs, rule, level or found.level)
     return replace(made, feature_names=found.features)
 
@@ -238,9 +242,22 @@ def _encoded(title: str, cells: list[Any], known: Sequence[str] | None) -> dict[
     return dict(zip(names, values.T, strict=True))
 
 
+def _take_node_split(graphs: list[Data], each: list[Any]) -> None:
+    """Turn the attribute `split` of nodes into masks."""
+    for place, (data, graph) in enumerate(zip(graphs, each, strict=True)):
+        words = dict(graph.nodes(data="split"))
+        if any(words.values()):
+            cells = ["" if word is None else str(word) for word in words.values()]
+            where = [f"graph {place}, node {node}" for node in words]
+            split = split_of_words(cells, where.__getitem__, empty=NO_SPLIT)
+            for number, name in enumerate(MASKS):
+                data[name] = split == number
+
+
 def _with_labels(found: Converted, level: Level, rows: Rows, target: Sequence[str]) -> Converted:
     """Put the labels of the graphs, or of their nodes, beside their features."""
-    cells = [[row.get(name) for name in target] for graph in rows for row in graph]
+    given = [[row.get(name) for name in target] for graph in rows for row in graph]
+    cells = [[c.item() if isinstance(c, np.generic) else c for c in row] for row in given]
     flat = [cell for row in cells for cell in row if cell not in MISSING]
     sizes = [len(graph) for graph in rows]
     parts: Sequence[Any]

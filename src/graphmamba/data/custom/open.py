@@ -55,7 +55,7 @@ from graphmamba.errors import UserError
 from graphmamba.parse import parse
 
 OGB_SPLITS = ("train", "valid", "test")
-READING = 10  # version of the readers; raise it to invalidate the cache
+READING = 11  # version of the readers; raise it to invalidate the cache
 ABOUT = ("features", "task", "class_names", "feature_names", "skipped")
 """What is kept beside the graphs."""
 OWN = "own"  # folder of custom graphs in the data directory

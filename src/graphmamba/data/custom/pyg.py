@@ -1,10 +1,12 @@
 """Reader of PyG graphs (`from_graphs`)."""
 
+from copy import copy
 from dataclasses import replace
 from numbers import Real
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch_geometric.data import Data
@@ -31,8 +33,8 @@ def from_graphs(
 ) -> CustomData:
     """Read `x`, `edge_index`, `edge_attr` and `y`, or `edge_label_index` and `edge_label`.
 
-    The split is read from `split` (`train`, `validation` or `test`) of each graph, or from the node
-    masks `train_mask`, `val_mask` and `test_mask`.
+    `edge_weight` is a column of `edge_attr`. The split is read from `split` (`train`, `validation`
+    or `test`) of each graph, or from the node masks `train_mask`, `val_mask` and `test_mask`.
 
     Args:
         graphs: The graphs, in a list, a `DataLoader` or a `Batch`, or one by itself; each has the
@@ -82,7 +84,10 @@ def from_graphs(
 
 
 def list_of(graphs: Graphs) -> list[Data]:
-    """List graphs one by one; those without `edge_index` but with `adj_t` are rejected."""
+    """List graphs one by one; `edge_weight` becomes a column of `edge_attr`.
+
+    Those without `edge_index` but with `adj_t` are rejected.
+    """
     if isinstance(graphs, str | Path):
         raise UserError(
             f"graphs must be those of PyG or networkx, got the path '{graphs}': open_with_defaults "
@@ -94,7 +99,24 @@ def list_of(graphs: Graphs) -> list[Data]:
         check_is(f"graph {place}", graph, Data)
         if graph.edge_index is None and (others := [name for name in ADJACENCY if name in graph]):
             raise UserError(f"graph {place}: edges must be in edge_index, got {others[0]}")
-    return found
+    return [_with_weights(graph, place) for place, graph in enumerate(found)]
+
+
+def _with_weights(graph: Data, place: int) -> Data:
+    weight, edge_attr = graph.get("edge_weight"), graph.edge_attr
+    if weight is None:
+        return graph
+    if not isinstance(weight, Tensor) or weight.numel() != graph.num_edges:
+        raise UserError(
+            f"graph {place}: edge_weight must be a number for each of {graph.num_edges} edges"
+        )
+    parts = [weight.reshape(-1, 1)]
+    if isinstance(edge_attr, Tensor):
+        parts.insert(0, edge_attr.reshape(len(edge_attr), -1))
+    graph = copy(graph)
+    del graph.edge_weight
+    graph.edge_attr = torch.cat([part.float() for part in parts], dim=1)
+    return graph
 
 
 def _gather(graphs: list[Data], name: str) -> list[Tensor]:
@@ -103,7 +125,8 @@ def _gather(graphs: list[Data], name: str) -> list[Tensor]:
     if all(values is None for values in found):
         return []
     for place, values in enumerate(found):
-        if not isinstance(values, Tensor) and not (name == "y" and isinstance(values, Real)):
+        is_number = name == "y" and isinstance(values, Real | np.bool_)
+        if not isinstance(values, Tensor) and not is_number:
             rule = "a tensor or a number" if name == "y" else "a tensor"
             others = " as in other graphs" if values is None else ""
             raise UserError(

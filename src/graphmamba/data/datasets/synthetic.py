@@ -9,6 +9,7 @@ from torch_geometric.data import Data
 
 from graphmamba.data.catalog import ATOM_VOCABULARY, BOND_VOCABULARY, Benchmark
 from graphmamba.data.datasets.pcqm_contact import NEGATIVES
+from graphmamba.data.tables import DESCRIPTORS
 
 
 def sized_graphs(benchmark: Benchmark, sizes: Sequence[int], seed: int = 0) -> list[Data]:
@@ -44,6 +45,8 @@ def draw_graph(
     elif features.edges == "numbers":
         edge_attr = torch.rand(edges, features.edge_columns, generator=generator)
     graph = Data(x=x, edge_index=edge_index, edge_attr=edge_attr)
+    if features.graph_columns:
+        graph[DESCRIPTORS] = torch.randn(1, features.graph_columns, generator=generator)
     if task.level == "link":
         # a third of as many contacts as nodes; every pair is written in both directions
         pairs = torch.combinations(torch.arange(nodes))
