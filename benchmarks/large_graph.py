@@ -29,7 +29,7 @@ from graphmamba.data.tables import GraphColumns
 from graphmamba.environment import describe, resolve_device
 from graphmamba.studies.report import write_json
 from graphmamba.training.checkpoint import read_tensors
-from graphmamba.training.defaults import default_experiment
+from graphmamba.training.defaults import Size, default_experiment
 from graphmamba.training.distributed import ROOM
 from graphmamba.training.experiment import Experiment, RunOptions
 from graphmamba.training.fit import fit
@@ -89,6 +89,14 @@ def small_graphs(graphs: int, generator: torch.Generator) -> GraphStore:
     )
 
 
+def experiment_on(store: GraphStore, size: Size, epochs: int) -> Experiment:
+    """Choose model and training for these graphs, as for anybody's."""
+    task = Task("graph", CLASSES, "cross_entropy", "accuracy", CLASSES)
+    names = tuple(str(number) for number in range(CLASSES))
+    data = DataSource.of(DataOptions()).described(Features(node_columns=CHANNELS), task, names)
+    return default_experiment(data, store, size, {"train.epochs": epochs})
+
+
 def train(
     clock: Clock, experiment: Experiment, store: GraphStore, options: RunOptions
 ) -> tuple[dict[str, object], dict[str, Tensor]]:
@@ -124,10 +132,7 @@ def train_large(given: argparse.Namespace) -> dict[str, object]:
 def train_streamed(given: argparse.Namespace) -> dict[str, object]:
     """Train on a set that fits into the memory of the GPU, and on the same when it does not."""
     store = small_graphs(given.graphs, torch.Generator().manual_seed(0))
-    task = Task("graph", CLASSES, "cross_entropy", "accuracy", CLASSES)
-    data = DataSource.of(DataOptions()).described(Features(node_columns=CHANNELS), task, ())
-    entries = {"train.epochs": given.streamed_epochs}
-    experiment = default_experiment(data, store, given.size, entries)
+    experiment = experiment_on(store, given.size, given.streamed_epochs)
     found: dict[str, dict[str, object]] = {}
     weights: dict[str, dict[str, Tensor]] = {}
     for name in ("captured", "resident", "streamed"):

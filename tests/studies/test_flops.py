@@ -13,8 +13,10 @@ from torch.utils.flop_counter import FlopCounterMode
 from graphmamba.nn import Attention
 from graphmamba.nn.base import GlobalModel
 from graphmamba.nn.bigbird import BigBird
+from graphmamba.nn.gps import GPSLayer
 from graphmamba.nn.graph_mamba import GraphMambaGlobal
 from graphmamba.nn.model import GraphMamba
+from graphmamba.nn.norm import BatchNorm
 from graphmamba.nn.performer import Performer
 from graphmamba.ops import causal_conv1d, selective_scan
 from graphmamba.ops.edge_attention import attend, attention_graph
@@ -28,6 +30,7 @@ from graphmamba.studies.flops import (
     count_flops,
     forward_flops,
     layer_flops,
+    run_by_modules,
 )
 from graphmamba.training.experiment import Experiment, load_experiment
 from tests.helpers.experiments import generated_batch
@@ -71,6 +74,14 @@ def test_pointwise_work_is_counted_and_copies_are_not() -> None:
     assert count_flops(lambda: (rows * 2).exp().clone()[:, [0, 1]]) == Flops(elementwise=30)
     assert count_flops(rows.sum) == Flops(elementwise=15)
     assert count_flops(lambda: torch.arange(9) + 1) == Flops()
+
+
+def test_what_is_counted_runs_as_modules() -> None:
+    model = load_experiment("peptides-func").build()
+    parts = [part for part in model.modules() if isinstance(part, GPSLayer | BatchNorm)]
+    with run_by_modules(model):
+        assert {part.backend for part in parts} == {"reference"}
+    assert {part.backend for part in parts} == {"auto"}
 
 
 def test_the_scan_costs_nine_operations_per_position_channel_and_state() -> None:

@@ -26,7 +26,14 @@ from graphmamba.data.from_pyg import columns_of
 from graphmamba.data.store import GraphStore
 from graphmamba.data.transforms.degree_profile import degree_profiles
 from graphmamba.data.transforms.precompute import Precompute, add_precomputed
-from graphmamba.studies.flops import BatchSize, Flops, Form, count_flops, forward_flops
+from graphmamba.studies.flops import (
+    BatchSize,
+    Flops,
+    Form,
+    count_flops,
+    forward_flops,
+    run_by_modules,
+)
 from graphmamba.training.evaluate import labels_of
 from graphmamba.training.experiment import Experiment
 from graphmamba.training.losses import LOSSES
@@ -267,7 +274,8 @@ def measure_cost(
     ms: float | None = None
     with suppress(*OUT_OF_MEMORY):
         peaks = [workload.peak(batch, cap) for batch in made]
-        passes = [count_flops(partial(workload.model, batch, check=False)) for batch in made]
+        with run_by_modules(workload.model):
+            passes = [count_flops(partial(workload.model, batch, check=False)) for batch in made]
         seconds = [workload.seconds(batch, repeats) for batch in made]
         peak, ms = max(peaks), 1e3 * sum(seconds) / graphs
         counted = sum(one.total for one in passes) / graphs

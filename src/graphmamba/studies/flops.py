@@ -4,7 +4,8 @@ A multiply-add counts as two. `torch.utils.flop_counter` counts matrix products;
 and for element-wise work it gets the formulas of this file.
 """
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import cache
 from math import prod
@@ -279,6 +280,20 @@ def count_flops(step: Callable[[], object]) -> Flops:
     others = outer.get_flop_counts().get("Global", {})
     elementwise = sum(flops for operator, flops in others.items() if operator in mapping)
     return Flops(sum(found.values()) - scan, scan, elementwise)
+
+
+@contextmanager
+def run_by_modules(model: nn.Module) -> Iterator[None]:
+    """Run layers and norms as modules: PyTorch's counter misses the kernels in their place."""
+    parts = [part for part in model.modules() if isinstance(part, GPSLayer | BatchNorm)]
+    before = [part.backend for part in parts]
+    try:
+        for part in parts:
+            part.backend = "reference"
+        yield
+    finally:
+        for part, backend in zip(parts, before, strict=True):
+            part.backend = backend
 
 
 # Closed formulas: from widths and sizes alone, so that a model need not fit into memory.
