@@ -3,7 +3,8 @@
     python benchmarks/gpu_tests.py --out benchmarks/results/gpu_tests_h200.json
 
 Most of their time is the compilation of kernels, which one core does for one process. With
-`--durations`, a former record, the longest tests come first, so that none is begun near the end.
+`--durations`, a former record, the longest tests come first, so that none is begun near the end;
+with `--resume`, what has passed at the same commit is not run again.
 The processes load this file as a plugin of pytest as well, which writes down each test as it ends,
 so that a killed process keeps its tests.
 """
@@ -56,28 +57,42 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=os.cpu_count() or 1)
     parser.add_argument("--limit", type=float, default=3600.0, help="seconds for all of them")
     parser.add_argument("--durations", type=Path, help="a former record: longest tests first")
+    parser.add_argument("--resume", type=Path, help="a record of this commit: run what is missing")
     parser.add_argument("--marker", default="gpu", help="marker of the tests")
     parser.add_argument("--device", default="cuda", help="device that the record describes")
     options = parser.parse_args()
     former = _read_durations(parser, options.durations) if options.durations else {}
     device = resolve_device(options.device)
+    about, ended, before = describe(device, options.commit), dict[str, Ended](), 0.0
+    if options.resume:
+        record = json.loads(options.resume.read_text())
+        if record["commit"] != about["commit"]:
+            parser.error(f"--resume must be of commit {about['commit']}, got {record['commit']}")
+        passed = record["durations"].keys() - record["not passed"].keys()
+        ended = {test: ("passed", record["durations"][test]) for test in passed}
+        before = record["seconds"]
     tests = _collect(options.tests, options.marker)
+    left = [test for test in tests if test not in ended]
     begin = perf_counter()
     run = partial(_run, marker=options.marker, deadline=begin + options.limit)
-    about, ended = describe(device, options.commit), dict[str, Ended]()
+
+    def keep() -> dict[str, Any]:
+        seconds = round(before + perf_counter() - begin, 1)
+        record = {**about, "tests": options.tests, "seconds": seconds, **_summary(tests, ended)}
+        if options.out:
+            write_json(options.out, record)
+        return record
+
     with ThreadPoolExecutor(options.processes) as pool:
-        futures = [pool.submit(run, share) for share in assign(tests, former, options.processes)]
+        futures = [pool.submit(run, share) for share in assign(left, former, options.processes)]
         for future in as_completed(futures):
             ended |= future.result()
-            seconds = round(perf_counter() - begin, 1)
-            summary = _summary(tests, ended)
-            record = {**about, "tests": options.tests, "seconds": seconds, **summary}
             # what is cut short leaves what it has
-            if options.out:
-                write_json(options.out, record)
-    counts = Counter(how for how, _ in ended.values())
-    sys.stdout.write(f"{record['counts']} in {record['seconds']} s\n")
-    sys.exit(int(counts["passed"] + counts["skipped"] < len(tests)))
+            keep()
+    record = keep()
+    counts = record["counts"]
+    sys.stdout.write(f"{counts} in {record['seconds']} s\n")
+    sys.exit(int(counts.get("passed", 0) + counts.get("skipped", 0) < len(tests)))
 
 
 def _read_durations(parser: argparse.ArgumentParser, path: Path) -> dict[str, float]:

@@ -73,6 +73,25 @@ def test_a_record_names_what_did_not_pass_and_counts_what_did(
     assert len(record["durations"]) == 4
 
 
+def test_tests_that_have_passed_at_the_same_commit_are_not_run_again(
+    script: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (script.ROOT / "tests" / "test_a.py").write_text(FIRST)
+    _, first = run(script, monkeypatch, "--processes", "1")
+    record = script.ROOT / "first.json"
+    record.write_text(json.dumps(first))
+    # those that have passed would fail now
+    changed = FIRST.replace("assert value", "assert not value").replace(
+        "assert not os", "assert os"
+    )
+    (script.ROOT / "tests" / "test_a.py").write_text(changed)
+    _, second = run(script, monkeypatch, "--processes", "1", "--resume", str(record))
+    assert second["counts"] == {"passed": 3, "skipped": 1}
+    assert second["seconds"] > first["seconds"]
+    code, _ = run(script, monkeypatch, "--resume", str(record), "--commit", "def")
+    assert code == 2  # as for other wrong arguments
+
+
 def test_the_longest_tests_come_first_and_short_ones_share_a_process(script: ModuleType) -> None:
     former = {"a": 1.0, "b": 30.0, "c": 1.0, "d": 5.0, "e": 3.0, "gone": 2.0}
     # A fair share of the 70 seconds is 8.75; "new" is taken to be as long as the longest.
