@@ -1,4 +1,4 @@
-"""Attention along edges on a GPU: which kernels run, on what tiles, into what memory."""
+"""Launches the Triton kernels of attention along edges."""
 
 from typing import Any
 
@@ -15,10 +15,8 @@ from graphmamba.ops.edge_attention.triton_kernels import (
 from graphmamba.ops.segments.triton import Grid, Tile, partition
 from graphmamba.ops.triton_launch import power_of_two
 
-NUMBERS = 1024
-"""Of a tile: edges by the channels of a head."""
-MANY_SHARED = 8
-"""Sums of shared features, beyond which a program has registers for half as many numbers."""
+NUMBERS = 1024  # entries of a tile: edges times channels of a head
+MANY_SHARED = 8  # shared features above which registers only suffice for half as many entries
 
 
 def forward(
@@ -27,12 +25,12 @@ def forward(
     edge_index: Int[Tensor, "2 edges"],
     feature: Int[Tensor, " edges"],
     target_ptr: Int[Tensor, " boundaries"],
-    source_ptr: Int[Tensor, " boundaries"],  # noqa: ARG001 - gradients ask for it
+    source_ptr: Int[Tensor, " boundaries"],  # noqa: ARG001
     source_order: Int[Tensor, " edges"],  # noqa: ARG001
     shared: int,  # noqa: ARG001
     heads: int,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """What nodes take, the scores of the edges, and 1 / sum of the weights of each node."""
+    """Return the output, the scores of the edges, and 1 / sum of weights of each node."""
     (count, _), channels, edges = nodes.shape, features.shape[1], edge_index.shape[1]
     out = nodes.new_empty((count, channels))
     scores = nodes.new_empty((heads, edges), dtype=torch.float32)
@@ -65,7 +63,7 @@ def backward(
     shared: int,
     heads: int,
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of nodes and features."""
+    """Return the gradients of nodes and features."""
     count, edges, (rows, channels) = nodes.shape[0], edge_index.shape[1], features.shape
     d_nodes, d_features = nodes.new_empty(nodes.shape), features.new_empty(features.shape)
     slopes = torch.empty_like(scores)
@@ -98,7 +96,7 @@ def backward(
 
 
 def _partition(nodes: int, edges: int, channels: int, heads: int, numbers: int = NUMBERS) -> Grid:
-    """A program has one head of some nodes."""
+    """Grid in which a program has one head of some nodes."""
     width = channels // heads
     block = max(power_of_two(width), 16)
     tile = Tile(edges=max(numbers // block, 4), channels=block)
