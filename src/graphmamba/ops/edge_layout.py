@@ -49,7 +49,8 @@ def lay_out_edges(
     source, target = edge_index
     target_order = None
     if source_order is None:
-        source_order, target_order = _argsort(source), _argsort(target)
+        # int32 sorts in half the time of int64
+        source_order, target_order = (each.int().argsort(stable=True) for each in edge_index)
         target = target[target_order]
     every = torch.arange(nodes + 1, device=edge_index.device, dtype=edge_index.dtype)
     return EdgeLayout(
@@ -59,10 +60,6 @@ def lay_out_edges(
         source_order=source_order,
         target_order=target_order,
     )
-
-
-def _argsort(keys: Int[Tensor, " edges"]) -> Int[Tensor, " edges"]:
-    return keys.int().argsort(stable=True)  # int32 takes half the time of int64
 
 
 def _check(

@@ -31,17 +31,14 @@ FEW_ROWS, MOST_SUMS = 512, 4
 def add_partial_sums(partial: Float[Tensor, "programs numbers"], *sums: Tensor) -> None:
     """Sum over programs in a fixed order; the columns are split into up to four tensors `sums`."""
     count, numbers = partial.shape
-    places = [*sums, *[partial] * (MOST_SUMS - len(sums))]
+    outputs = [*sums, *[partial] * (MOST_SUMS - len(sums))]
     sizes = [each.numel() for each in sums] + [0] * (MOST_SUMS - len(sums))
     # Many rows need more programs, and more rows per iteration.
     step, columns, warps = (32, 32, 4) if count <= FEW_ROWS else (256, 8, 8)
     add_lines_kernel[(ceil_div(numbers, columns),)](
-        *(partial, *places, count),
-        **dict(zip("ABCD", sizes, strict=True)),
-        LINES=step,
-        COLUMNS=columns,
-        num_warps=warps,
-    )
+        partial, *outputs, count, **dict(zip("ABCD", sizes, strict=True)), LINES=step,
+        COLUMNS=columns, num_warps=warps,
+    )  # fmt: skip
 
 
 def sum_rows(

@@ -40,15 +40,13 @@ def join_words(
     if words.numel():
         with torch.cuda.device_of(words):
             word_kernel[(ceil_div(words.numel(), WORD_BLOCK),)](
-                *(words, topology.batch, topology.starts(), seed, keys, values),
-                *(nodes, topology.num_graphs, samples, layers.start, lines, number),
-                BINS=policy.bins,
-                HAS_KEY=key is not None,
-                HAS_SCORE=score is not None,
+                words, topology.batch, topology.starts(), seed, keys, values, nodes,
+                topology.num_graphs, samples, layers.start, lines, number, BINS=policy.bins,
+                HAS_KEY=key is not None, HAS_SCORE=score is not None,
                 HAS_NOISE=policy.noise == "tie_breaking",
                 HAS_RANDOM_BINS=policy.bins > 1 and policy.bin_assignment == "random",
                 BLOCK=WORD_BLOCK,
-            )
+            )  # fmt: skip
     return words
 
 
@@ -72,12 +70,9 @@ def rank_words(
         blocks = ceil_div(nodes, ROWS)
         with torch.cuda.device_of(words):
             rank_kernel[(lines * blocks,)](
-                *(words, topology.batch, topology.starts(), order, ascending),
-                *(nodes, tokens, blocks),
-                ROWS=ROWS,
-                TILE=TILE,
-                num_warps=WARPS,
-            )
+                words, topology.batch, topology.starts(), order, ascending, nodes, tokens, blocks,
+                ROWS=ROWS, TILE=TILE, num_warps=WARPS,
+            )  # fmt: skip
     return order.flatten(), ascending.flatten()
 
 

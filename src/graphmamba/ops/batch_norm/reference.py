@@ -101,9 +101,7 @@ def _plain(
     rows: Rows, weight: Channels, bias: Channels, running: Running, is_training: bool, eps: float
 ) -> Rows:
     """PyTorch's batch norm; a single row is normalised with the running statistics."""
-    if is_training and rows.shape[0] < 2:  # noqa: PLR2004
-        is_training = False
-    if not is_training:
+    if not is_training or rows.shape[0] < 2:  # noqa: PLR2004
         mean, variance = running.mean, running.variance
         if _is_far(rows, mean, variance, eps):
             rows, mean = rows - mean, torch.zeros_like(mean)

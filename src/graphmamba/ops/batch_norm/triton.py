@@ -74,7 +74,7 @@ def partition(rows: int, channels: int, tile: Tile, most: int | None = None) -> 
     return Grid((programs, blocks), constants)
 
 
-def room_for(partial: int) -> int:
+def partial_block(partial: int) -> int:
     """Return the block size with which `partial` rows of partial sums are loaded."""
     return max(power_of_two(partial), LEAST_PARTIAL)
 
@@ -119,10 +119,8 @@ def forward(
     if y.numel() == 0:
         return y, kept.zero_()
     rows, channels = x.shape
-    sums, apply = (
-        partition(rows, channels, TILES.sums, MOST_PARTIAL),
-        partition(rows, channels, TILES.apply),
-    )
+    sums = partition(rows, channels, TILES.sums, MOST_PARTIAL)
+    apply = partition(rows, channels, TILES.apply)
     partial = sums.programs[0]
     parts = kept.new_empty((partial, 2, x.shape[1]))
     near, far = site_key(sites[0]), site_key(sites[1])
@@ -130,28 +128,18 @@ def forward(
     first, second = starts(x.device) if is_training else (LATE, LATE)
     if is_training:
         batch_norm_sums_kernel[sums.programs](
-            *(x, either(before, x), either(seed_before, x), either(count, x)),
-            *(parts, x.shape[0], near),
-            **constants,
-            **sums.constants,
-            **first,
-        )
+            x, either(before, x), either(seed_before, x), either(count, x), parts, x.shape[0], near,
+            **constants, **sums.constants, **first,
+        )  # fmt: skip
     batch_norm_apply_kernel[apply.programs](
-        *(x, either(before, x), either(after, x), weight, bias, running_mean, running_var),
-        *(either(batches, x), either(seed_before, x), either(seed_after, x), either(count, x)),
-        *(parts, y, kept),
-        *(x.shape[0], partial, sums.constants["T"], near, far, momentum, eps),
-        AFTER_STRIDE=0 if after is None else after.stride(0),
-        LINES=room_for(partial),
-        HAS_AFTER=after is not None,
-        HAS_BATCHES=batches is not None,
-        TRAINING=is_training,
-        ACTIVATION=activation,
-        **_constants_after(rates[1]),
-        **constants,
-        **apply.constants,
+        x, either(before, x), either(after, x), weight, bias, running_mean, running_var,
+        either(batches, x), either(seed_before, x), either(seed_after, x), either(count, x),
+        parts, y, kept, x.shape[0], partial, sums.constants["T"], near, far, momentum, eps,
+        AFTER_STRIDE=0 if after is None else after.stride(0), LINES=partial_block(partial),
+        HAS_AFTER=after is not None, HAS_BATCHES=batches is not None, TRAINING=is_training,
+        ACTIVATION=activation, **_constants_after(rates[1]), **constants, **apply.constants,
         **second,
-    )
+    )  # fmt: skip
     return y, kept
 
 
@@ -180,44 +168,32 @@ def backward(
     dx, d_weight, d_bias = (
         each.new_empty(each.shape) for each in (x[:0] if for_parameters else x, weight, bias)
     )
-    is_apart = before is not None and (rates[0] > 0 or before.dtype != x.dtype)
-    d_before = either(before, x).new_empty(x.shape if is_apart else (0,))
+    writes_before = before is not None and (rates[0] > 0 or before.dtype != x.dtype)
+    d_before = either(before, x).new_empty(x.shape if writes_before else (0,))
     if x.numel() == 0:
         return dx, d_weight.zero_(), d_bias.zero_(), d_before
     first, second = starts(x.device)
     places = seed_before, seed_after, count
-    inputs = (
-        *(grad, x, either(before, x), weight, bias, *(either(each, x) for each in places), kept),
-    )
+    inputs = grad, x, either(before, x), weight, bias, *(either(each, x) for each in places), kept
     constants = {
         **_constants(x, before, count, rates[0]), **_constants_after(rates[1]),
         "GRAD_STRIDE": grad.stride(0), "ACTIVATION": activation,
     }  # fmt: skip
     rows, channels = x.shape
-    sums, apply = (
-        partition(rows, channels, TILES.bwd_sums, MOST_PARTIAL),
-        partition(rows, channels, TILES.bwd_apply),
-    )
+    sums = partition(rows, channels, TILES.bwd_sums, MOST_PARTIAL)
+    apply = partition(rows, channels, TILES.bwd_apply)
     parts = kept.new_empty((sums.programs[0], 2, x.shape[1]))
     batch_norm_bwd_sums_kernel[sums.programs](
-        *(*inputs, parts, x.shape[0], *map(site_key, sites)),
-        **constants,
-        **sums.constants,
-        **first,
+        *inputs, parts, x.shape[0], *map(site_key, sites), **constants, **sums.constants, **first
     )
     if for_parameters:
         add_partial_sums(parts.view(len(parts), -1), d_weight, d_bias)
         return dx, d_weight, d_bias, d_before
     batch_norm_bwd_apply_kernel[apply.programs](
-        *(*inputs, parts, dx, d_before, d_weight, d_bias),
-        *(x.shape[0], len(parts), *map(site_key, sites)),
-        LINES=room_for(len(parts)),
-        WRITES_BEFORE=is_apart,
-        TRAINING=is_training,
-        **constants,
-        **apply.constants,
-        **second,
-    )
+        *inputs, parts, dx, d_before, d_weight, d_bias, x.shape[0], len(parts),
+        *map(site_key, sites), LINES=partial_block(len(parts)), WRITES_BEFORE=writes_before,
+        TRAINING=is_training, **constants, **apply.constants, **second,
+    )  # fmt: skip
     return dx, d_weight, d_bias, d_before
 
 

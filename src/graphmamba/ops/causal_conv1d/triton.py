@@ -45,11 +45,10 @@ def forward(
     y = x.new_empty((plan.steps, x.shape[1]))
     if y.numel() > 0:
         causal_conv1d_fwd_kernel[(ceil_div(plan.steps, BLOCK_STEPS), plan.blocks)](
-            *(x, weight.contiguous(), x if bias is None else bias, cu_seqlens),
-            *(cu_seqlens if order is None else order, y, *plan.numbers),
-            T=BLOCK_STEPS,
+            x, weight.contiguous(), x if bias is None else bias, cu_seqlens,
+            cu_seqlens if order is None else order, y, *plan.numbers, T=BLOCK_STEPS,
             **plan.constants,
-        )
+        )  # fmt: skip
     return y, weight.new_empty(0)
 
 
@@ -87,14 +86,11 @@ def backward(
     has_steps = dx.numel() > 0
     if has_steps:
         causal_conv1d_bwd_kernel[(programs, plan.blocks)](
-            *(grad, x, weight.contiguous(), x if bias is None else bias, cu_seqlens),
-            *(cu_seqlens if order is None else order, dx, parts, *plan.numbers, tiles),
-            T=block,
-            GRAD_STRIDE=grad.stride(0),
-            DX_STRIDE=dx.stride(0),
-            TO_SLOTS=permutation and order is not None,
-            **plan.constants,
-        )
+            grad, x, weight.contiguous(), x if bias is None else bias, cu_seqlens,
+            cu_seqlens if order is None else order, dx, parts, *plan.numbers, tiles, T=block,
+            GRAD_STRIDE=grad.stride(0), DX_STRIDE=dx.stride(0),
+            TO_SLOTS=permutation and order is not None, **plan.constants,
+        )  # fmt: skip
     if order is not None and is_summed:
         if plan.steps > 0:
             dx = sum_rows(dx, order, rows, is_permutation=permutation).to(x.dtype)

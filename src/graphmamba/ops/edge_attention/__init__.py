@@ -81,9 +81,9 @@ def attend(
         return reference.attend(nodes, features, graph, heads)
     reject_tangents("attend", nodes, features)
     out: Tensor = _OPERATOR(
-        *(nodes, features, graph.edge_index, graph.feature, graph.target_ptr),
-        *(graph.source_ptr, graph.source_order, graph.shared, heads),
-    )[0]
+        nodes, features, graph.edge_index, graph.feature, graph.target_ptr, graph.source_ptr,
+        graph.source_order, graph.shared, heads,
+    )[0]  # fmt: skip
     return out
 
 

@@ -38,13 +38,10 @@ def forward(
     grid = _partition(count, edges, channels, heads)
     if count > 0:
         attend_fwd_kernel[(grid.programs,)](
-            *(nodes, features, edge_index[0], feature, target_ptr, out, scores, share),
-            *(count, edges),
-            EPSILON=EPSILON,
-            NODES_STRIDE=nodes.stride(0),
-            FEATURES_STRIDE=features.stride(0),
+            nodes, features, edge_index[0], feature, target_ptr, out, scores, share, count, edges,
+            EPSILON=EPSILON, NODES_STRIDE=nodes.stride(0), FEATURES_STRIDE=features.stride(0),
             **grid.constants,
-        )
+        )  # fmt: skip
     return out, scores, share
 
 
@@ -68,29 +65,23 @@ def backward(
     d_nodes, d_features = nodes.new_empty(nodes.shape), features.new_empty(features.shape)
     slopes = torch.empty_like(scores)
     grid = _partition(count, edges, channels, heads)
-    summing = (
-        _partition(count, edges, channels, heads, NUMBERS // 2) if shared > MANY_SHARED else grid
-    )
-    partial = scores.new_empty((summing.programs // heads, shared, channels))
+    numbers = NUMBERS // 2 if shared > MANY_SHARED else NUMBERS
+    target_grid = _partition(count, edges, channels, heads, numbers)
+    partial = scores.new_empty((target_grid.programs // heads, shared, channels))
     strides = {
-        "GRAD_STRIDE": grad.stride(0),
-        "NODES_STRIDE": nodes.stride(0),
+        "GRAD_STRIDE": grad.stride(0), "NODES_STRIDE": nodes.stride(0),
         "FEATURES_STRIDE": features.stride(0),
-    }
+    }  # fmt: skip
     if count > 0:
-        attend_by_target_kernel[(summing.programs,)](
-            *(grad, out, share, nodes, features, edge_index[0], feature, target_ptr),
-            *(scores, slopes, d_nodes, d_features, partial, count, edges, rows - shared),
-            SHARED=shared,
-            **strides,
-            **summing.constants,
-        )
+        attend_by_target_kernel[(target_grid.programs,)](
+            grad, out, share, nodes, features, edge_index[0], feature, target_ptr, scores, slopes,
+            d_nodes, d_features, partial, count, edges, rows - shared, SHARED=shared, **strides,
+            **target_grid.constants,
+        )  # fmt: skip
         attend_by_source_kernel[(grid.programs,)](
-            *(grad, share, nodes, features, edge_index[1], feature, source_ptr, source_order),
-            *(scores, slopes, d_nodes, count, edges),
-            **strides,
-            **grid.constants,
-        )
+            grad, share, nodes, features, edge_index[1], feature, source_ptr, source_order, scores,
+            slopes, d_nodes, count, edges, **strides, **grid.constants,
+        )  # fmt: skip
     d_features[rows - shared :] = partial.sum(0)
     return d_nodes, d_features
 
@@ -101,7 +92,7 @@ def _partition(nodes: int, edges: int, channels: int, heads: int, numbers: int =
     block = max(power_of_two(width), 16)
     tile = Tile(edges=max(numbers // block, 4), channels=block)
     grid = partition(nodes, edges, heads * block, tile)
-    own: dict[str, Any] = {
+    constants: dict[str, Any] = {
         "CHANNELS": channels, "WIDTH": width, "SCALE": width**-0.5, "LIMIT": SCORE_LIMIT,
     }  # fmt: skip
-    return Grid(grid.programs, grid.constants | own)
+    return Grid(grid.programs, grid.constants | constants)

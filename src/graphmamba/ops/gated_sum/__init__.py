@@ -65,9 +65,9 @@ def gated_sum(
     if scale is not None:
         scale = scale.to(torch.promote_types(nodes.dtype, torch.float32))
     x_hat, e_hat, _ = _OPERATORS[name](
-        *(nodes, edges, scale, layout.edge_index, layout.target_ptr, layout.target_order),
-        *(layout.source_ptr, layout.source_order),
-    )
+        nodes, edges, scale, layout.edge_index, layout.target_ptr, layout.target_order,
+        layout.source_ptr, layout.source_order,
+    )  # fmt: skip
     return x_hat, e_hat
 
 

@@ -18,7 +18,7 @@ ONE, EPSILON = 0, 1  # indices in `constants`
 
 @no_type_check
 def _types(real):
-    """Types of rows, dense rows, numbers of each edge, and indices."""
+    """Types of rows, dense rows, numbers per edge, and indices."""
     line = types.Array(real, 1, "C")
     return types.Array(real, 2, "A"), types.Array(real, 2, "C"), line, types.int64[::1]
 

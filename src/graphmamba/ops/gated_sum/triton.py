@@ -51,15 +51,11 @@ def forward(
     grid = partition(count, edges.shape[0], channels, TILE)
     if count > 0:
         gated_sum_fwd_kernel[(grid.programs,)](
-            *(nodes, edges, either(scale, edges), edge_index, target_ptr),
-            *(either(target_order, edge_index), x_hat, e_hat, *kept, count),
-            EPSILON=EPSILON,
-            NODES_STRIDE=nodes.stride(0),
-            EDGES_STRIDE=edges.stride(0),
-            HAS_SCALE=scale is not None,
-            HAS_ORDER=target_order is not None,
-            **grid.constants,
-        )
+            nodes, edges, either(scale, edges), edge_index, target_ptr,
+            either(target_order, edge_index), x_hat, e_hat, *kept, count, EPSILON=EPSILON,
+            NODES_STRIDE=nodes.stride(0), EDGES_STRIDE=edges.stride(0),
+            HAS_SCALE=scale is not None, HAS_ORDER=target_order is not None, **grid.constants,
+        )  # fmt: skip
     return x_hat, e_hat, kept
 
 
@@ -110,23 +106,16 @@ def backward_by_target(
     parts = kept.new_empty((grid.constants["BLOCKS"] if scale is not None else 0, edges))
     if count > 0:
         gated_sum_by_target_kernel[(grid.programs,)](
-            *(d_x_hat, either(d_e_hat, e_hat), *kept, sent, e_hat, either(scale, e_hat)),
-            *(edge_index, target_ptr, either(target_order, edge_index)),
-            *(*after[:5], either(after.seed, edge_index), either(after.real, edge_index)),
-            *(d_nodes, d_edges, share, parts, count, edges, site_key(after.site)),
-            SENT_STRIDE=sent.stride(0),
-            DX_STRIDE=d_x_hat.stride(0),
-            DE_STRIDE=0 if d_e_hat is None else d_e_hat.stride(0),
-            HAS_SCALE=scale is not None,
-            HAS_ORDER=target_order is not None,
-            HAS_DE=d_e_hat is not None,
-            HAS_NORM=norm is not None,
-            HAS_GHOSTS=after.real is not None,
-            ACTIVATION=after.activation,
-            THRESHOLD=round(after.rate * 2**32),
-            SCALE=1 / (1 - after.rate),
-            **grid.constants,
-        )
+            d_x_hat, either(d_e_hat, e_hat), *kept, sent, e_hat, either(scale, e_hat), edge_index,
+            target_ptr, either(target_order, edge_index), *after[:5],
+            either(after.seed, edge_index), either(after.real, edge_index), d_nodes, d_edges, share,
+            parts, count, edges, site_key(after.site), SENT_STRIDE=sent.stride(0),
+            DX_STRIDE=d_x_hat.stride(0), DE_STRIDE=0 if d_e_hat is None else d_e_hat.stride(0),
+            HAS_SCALE=scale is not None, HAS_ORDER=target_order is not None,
+            HAS_DE=d_e_hat is not None, HAS_NORM=norm is not None,
+            HAS_GHOSTS=after.real is not None, ACTIVATION=after.activation,
+            THRESHOLD=round(after.rate * 2**32), SCALE=1 / (1 - after.rate), **grid.constants,
+        )  # fmt: skip
     d_scale = parts.sum(0) if scale is not None else kept.new_empty(0)
     return d_nodes, d_edges, d_scale, share
 
@@ -146,8 +135,6 @@ def backward_by_source(
     grid = partition(count, edges, channels, TILE)
     if count > 0:
         gated_sum_by_source_kernel[(grid.programs,)](
-            *(e_hat, d_edges, share, either(scale, e_hat), edge_index[1], source_ptr, source_order),
-            *(d_nodes, count),
-            HAS_SCALE=scale is not None,
-            **grid.constants,
-        )
+            e_hat, d_edges, share, either(scale, e_hat), edge_index[1], source_ptr, source_order,
+            d_nodes, count, HAS_SCALE=scale is not None, **grid.constants,
+        )  # fmt: skip

@@ -191,7 +191,7 @@ def narrow_linear(x: Rows, weight: Float[Tensor, "out in"]) -> Rows:
     if y.numel():
         block = min(_block_of(out), 128)
         narrow_product_kernel[(ceil_div(rows, 32), ceil_div(out, block))](
-            *(x, weight, y, rows), OUT=out, IN=inward, X_STRIDE=x.stride(0), R=32, OB=block,
+            x, weight, y, rows, OUT=out, IN=inward, X_STRIDE=x.stride(0), R=32, OB=block,
             num_warps=4,
         )  # fmt: skip
     return y
@@ -206,7 +206,7 @@ def narrow_rows_grad(
     joined = grad.new_empty(rows, inward + 2 * width)
     if joined.numel():
         narrow_rows_grad_kernel[(ceil_div(rows, 16),)](
-            *(grad, weight, *others, joined, rows), OUT=out, IN=inward, WIDTH=width,
+            grad, weight, *others, joined, rows, OUT=out, IN=inward, WIDTH=width,
             BLOCKS=blocks, R=16, OB=_block_of(out), WB=_block_of(width), num_warps=4,
         )  # fmt: skip
     return joined
@@ -230,7 +230,7 @@ def weight_grad(
     parts = grad.new_empty((programs, part), dtype=torch.float32)
     is_exact = grad.is_cuda and torch.backends.cuda.matmul.fp32_precision != "tf32"
     weight_grad_kernel[(programs, *across)](
-        *(grad, x, parts, rows, tiles), OUT=out, IN=inward, GRAD_STRIDE=grad.stride(0),
+        grad, x, parts, rows, tiles, OUT=out, IN=inward, GRAD_STRIDE=grad.stride(0),
         X_STRIDE=x.stride(0), PART=part, R=block.rows, OB=height, IB=width, STAGES=block.stages,
         HAS_BIAS=bias is not None, PRECISION="ieee" if is_exact else "tf32", num_warps=1,
     )  # fmt: skip
@@ -274,10 +274,9 @@ def activate_drop(
     if out.numel():
         height, width = 32, 64
         activate_drop_kernel[(ceil_div(rows, height), ceil_div(channels, width))](
-            *(x, x if grad is None else grad, x if seed is None else seed, out, rows),
-            site_key(site), CHANNELS=channels, T=height, C=width, IS_BACKWARD=grad is not None,
-            ACTIVATION=activation, THRESHOLD=round(rate * 2**32), SCALE=1 / (1 - rate),
-            num_warps=4,
+            x, either(grad, x), either(seed, x), out, rows, site_key(site), CHANNELS=channels,
+            T=height, C=width, IS_BACKWARD=grad is not None, ACTIVATION=activation,
+            THRESHOLD=round(rate * 2**32), SCALE=1 / (1 - rate), num_warps=4,
         )  # fmt: skip
     return out
 
@@ -296,7 +295,7 @@ def center(
     if out.numel():
         channels = x.shape[1]
         center_kernel[(len(ptr) - 1, ceil_div(channels, CENTERED_CHANNELS))](
-            *(x, either(own, x), target_ptr, ptr, out), CHANNELS=channels,
+            x, either(own, x), target_ptr, ptr, out, CHANNELS=channels,
             OWN_STRIDE=0 if own is None else own.stride(0), HAS_OWN=own is not None, T=32,
             C=CENTERED_CHANNELS, num_warps=4,
         )  # fmt: skip

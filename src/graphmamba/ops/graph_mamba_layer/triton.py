@@ -192,14 +192,9 @@ def forward(
 
 
 def _scan(
-    uz: Tensor,
-    w: Named,
-    path: str,
-    graphs: Graphs,
-    options: Options,
-    reverse: bool,
+    uz: Tensor, w: Named, path: str, graphs: Graphs, options: Options, reverse: bool,
     keeps_for_backward: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
     """One direction of Mamba; see `nn.graph_mamba.SelectivePath.scan`."""
     u, z = uz.chunk(2, dim=1)
     order, is_ordered = graphs.order, graphs.order is not None

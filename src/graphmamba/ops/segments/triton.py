@@ -62,11 +62,9 @@ def segment_sum(
     grid = partition(places, count, channels, TILE)
     if out.numel() > 0:
         segment_sum_kernel[(grid.programs,)](
-            *(rows, ptr, ptr if order is None else order, out, places),
-            STRIDE=rows.stride(0),
-            HAS_ORDER=order is not None,
-            **grid.constants,
-        )
+            rows, ptr, ptr if order is None else order, out, places, STRIDE=rows.stride(0),
+            HAS_ORDER=order is not None, **grid.constants,
+        )  # fmt: skip
     return out
 
 
@@ -94,17 +92,17 @@ def segment_max(
     if not top.numel():
         return top, shared
     parts, blocks = parts_of(count, places), ceil_div(channels, BLOCK_CHANNELS)
-    found = top, shared
+    outputs = top, shared
     if parts > 1:
         shape = 2, places, parts, channels
         partial = torch.empty(shape, dtype=torch.float32, device=rows.device)
-        found = partial[0], partial[1].view(torch.int32)
+        outputs = partial[0], partial[1].view(torch.int32)
     sizes = {"CHANNELS": channels, "PARTS": parts, "C": BLOCK_CHANNELS, "num_warps": WARPS}
     segment_max_kernel[(places * parts, blocks)](
-        rows, ptr, *found, STRIDE=rows.stride(0), R=BLOCK_ROWS, **sizes
+        rows, ptr, *outputs, STRIDE=rows.stride(0), R=BLOCK_ROWS, **sizes
     )
     if parts > 1:
-        segment_max_join_kernel[(places, blocks)](*found, top, shared, **sizes)
+        segment_max_join_kernel[(places, blocks)](*outputs, top, shared, **sizes)
     return top, shared
 
 
@@ -116,16 +114,12 @@ def segment_max_backward(
     count: Int[Tensor, "places channels"],
 ) -> Float[Tensor, "rows channels"]:
     """Return the gradient of the rows."""
-    found = rows.new_empty(rows.shape)
-    if found.numel():
+    d_rows = rows.new_empty(rows.shape)
+    if d_rows.numel():
         length, channels = rows.shape
         grid = ceil_div(length, BLOCK_ROWS), ceil_div(channels, BLOCK_CHANNELS)
         segment_max_bwd_kernel[grid](
-            *(grad.contiguous(), rows, index, top, count, found, length),
-            CHANNELS=channels,
-            STRIDE=rows.stride(0),
-            R=BLOCK_ROWS,
-            C=BLOCK_CHANNELS,
-            num_warps=WARPS,
-        )
-    return found
+            grad.contiguous(), rows, index, top, count, d_rows, length, CHANNELS=channels,
+            STRIDE=rows.stride(0), R=BLOCK_ROWS, C=BLOCK_CHANNELS, num_warps=WARPS,
+        )  # fmt: skip
+    return d_rows

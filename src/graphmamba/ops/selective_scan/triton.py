@@ -216,8 +216,6 @@ def carry(
     launch(*arguments, FOLDS=False, **shape)
 
 
-__all__ = ["backward", "forward", "states_shape"]
-
 UNROLL = 4  # steps per loop iteration
 SMALL_PARTS = 64 << 20  # bytes up to which blocks of channels run in parallel, each with own dB, dC
 SPARSE_REGISTERS = 168  # per thread of the sparse backward kernel: three warps per scheduler
