@@ -169,13 +169,9 @@ def check_scan_shapes(
 
 
 def check_conv_shapes(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    cu_seqlens: Tensor,
-    order: Tensor | None,
+    x: Tensor, weight: Tensor, bias: Tensor | None, cu_seqlens: Tensor, order: Tensor | None,
     permutation: bool,
-) -> int:
+) -> int:  # fmt: skip
     """Reject arguments of the convolution with inconsistent shapes; return the number of steps."""
     rows, inner = x.shape
     sizes = {"inner": inner}
@@ -268,13 +264,9 @@ def _check_shape(
 
 
 def check_order(
-    cu_seqlens: Tensor,
-    order: Tensor | None,
-    steps: int,
-    rows: int | None,
-    permutation: tuple[str, bool],
-    argument: str,
-) -> None:
+    cu_seqlens: Tensor, order: Tensor | None, steps: int, rows: int | None,
+    permutation: tuple[str, bool], argument: str,
+) -> None:  # fmt: skip
     """Reject an `order` that does not fit to the rows of `argument`."""
     if cu_seqlens.shape[0] == 0:
         raise UserError("cu_seqlens must have at least one entry, got shape (0,)")

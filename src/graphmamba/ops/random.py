@@ -7,7 +7,7 @@ from torch import Tensor
 from graphmamba.ops.backends import uses_triton
 
 _KERNEL_AXES, _KERNEL_BLOCK = 2, 256
-_MASK = (1 << 64) - 1
+_MASK = (1 << 64) - 1  # of unsigned 64-bit integers
 
 
 def _signed(bits: int) -> int:

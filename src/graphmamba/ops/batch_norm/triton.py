@@ -123,19 +123,19 @@ def forward(
     apply = partition(rows, channels, TILES.apply)
     partial = sums.programs[0]
     parts = kept.new_empty((partial, 2, x.shape[1]))
-    near, far = site_key(sites[0]), site_key(sites[1])
+    key_before, key_after = site_key(sites[0]), site_key(sites[1])
     constants = _constants(x, before, count, rates[0])
     first, second = starts(x.device) if is_training else (LATE, LATE)
     if is_training:
         batch_norm_sums_kernel[sums.programs](
-            x, either(before, x), either(seed_before, x), either(count, x), parts, x.shape[0], near,
-            **constants, **sums.constants, **first,
+            x, either(before, x), either(seed_before, x), either(count, x), parts, x.shape[0],
+            key_before, **constants, **sums.constants, **first,
         )  # fmt: skip
     batch_norm_apply_kernel[apply.programs](
         x, either(before, x), either(after, x), weight, bias, running_mean, running_var,
         either(batches, x), either(seed_before, x), either(seed_after, x), either(count, x),
-        parts, y, kept, x.shape[0], partial, sums.constants["T"], near, far, momentum, eps,
-        AFTER_STRIDE=0 if after is None else after.stride(0), LINES=partial_block(partial),
+        parts, y, kept, x.shape[0], partial, sums.constants["T"], key_before, key_after, momentum,
+        eps, AFTER_STRIDE=0 if after is None else after.stride(0), LINES=partial_block(partial),
         HAS_AFTER=after is not None, HAS_BATCHES=batches is not None, TRAINING=is_training,
         ACTIVATION=activation, **_constants_after(rates[1]), **constants, **apply.constants,
         **second,

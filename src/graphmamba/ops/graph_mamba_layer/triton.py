@@ -60,14 +60,14 @@ class Saved(NamedTuple):
     x_hat: Tensor  # [nodes, channels], input of GatedGCN's node norm
     e_hat: Tensor  # [edges, channels], input of GatedGCN's edge norm
     gates: Tensor  # [2, nodes, channels], 1 / sum of the gates, weighted mean
-    near: Tensor  # [nodes, channels], output of GatedGCN
+    local_out: Tensor  # [nodes, channels], output of GatedGCN
     normed: Tensor | None  # [nodes, channels], after the LayerNorm before Mamba
     uz: Tensor  # [nodes, 2 inner], after the in-projection
     y: Tensor  # [nodes, inner], after the scan, mean over samples and directions
-    far: Tensor  # [nodes, channels], output of Mamba
+    global_out: Tensor  # [nodes, channels], output of Mamba
     s: Tensor  # [nodes, channels], sum of the normalised outputs
     hidden: Tensor  # [nodes, 2 channels], of the FFN, after a ReLU or before another activation
-    narrow: Tensor  # [nodes, channels], output of the FFN
+    ffn_out: Tensor  # [nodes, channels], output of the FFN
     node_kept: Tensor  # [2, channels], mean and 1 / std of a norm, as the next four
     edge_kept: Tensor | None
     local_kept: Tensor
@@ -145,7 +145,7 @@ def forward(
             y, kept = y.add_(y_back).mul_(0.5), kept + back
         if graphs.samples > 1:
             y = y.view(graphs.samples, *x.shape[:1], y.shape[1]).mean(dim=0)
-        far = linear(y, w[f"{MAMBA}out_proj.weight"])
+        global_out = linear(y, w[f"{MAMBA}out_proj.weight"])
     # GatedGCN
     maps = linear(x, w[f"{LOCAL}nodes.weight"], w[f"{LOCAL}nodes.bias"])
     count = layout.edge_index.shape[1]
@@ -166,27 +166,27 @@ def forward(
             }
     if options.is_centered:
         x_hat = center(x_hat, layout.target_ptr, graphs.ptr, own=maps[:, : x.shape[1]])
-    near, node_kept = norm(node_norm, x_hat, None, x)
-    local, local_kept = norm(norm_local, near, None, None)
+    local_out, node_kept = norm(node_norm, x_hat, None, x)
+    local, local_kept = norm(norm_local, local_out, None, None)
     # Mamba's norm, which adds both outputs, then the feed-forward network
     _wait_for(device, SCAN)
     if keeps_for_backward:
         _wait_for(device, WEIGHTS[0])
     del maps
-    s, global_kept = norm(norm_global, far, x, local)
+    s, global_kept = norm(norm_global, global_out, x, local)
     is_relu = options.activation == "relu"
     wide = hidden = linear(s, w["fc1.weight"], w["fc1.bias"], is_relu=is_relu)
     drop = options.wide_drop.rate, options.wide_drop.number, graphs.seed
     if drop[0] or not is_relu:
         wide = activate_drop(hidden, options.activation, *drop)
         hidden = wide if is_relu else hidden
-    narrow = linear(wide, w["fc2.weight"], w["fc2.bias"])
-    out, last_kept = norm(norm_last, narrow, s, None)
+    ffn_out = linear(wide, w["fc2.weight"], w["fc2.bias"])
+    out, last_kept = norm(norm_last, ffn_out, s, None)
     if options.wants_edges:
         _wait_for(device, EDGES)
     saved = Saved(
-        sent, x_hat, e_hat, gates, near, normed, uz, y, far, s, hidden, narrow, node_kept,
-        edge_kept, local_kept, global_kept, last_kept, layer_mean, layer_rstd, *kept,
+        sent, x_hat, e_hat, gates, local_out, normed, uz, y, global_out, s, hidden, ffn_out,
+        node_kept, edge_kept, local_kept, global_kept, last_kept, layer_mean, layer_rstd, *kept,
     )  # fmt: skip
     return out, e_new, saved, transposed
 
@@ -229,7 +229,7 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
     nodes, edges, in_proj = f"{LOCAL}nodes", f"{LOCAL}edges", f"{MAMBA}in_proj.weight"
     out_proj = f"{MAMBA}out_proj"
     d: dict[str, Tensor] = {}
-    held: list[Tensor] = []  # tensors that side streams read
+    kept_alive: list[Tensor] = []  # tensors that side streams read
 
     def through_norm(
         how: Norm, grad: Tensor, kept: Tensor, rows: Tensor, before: Tensor | None = None,
@@ -248,7 +248,7 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
         stream: int, name: str, grad: Tensor, rows: Tensor, bias: str | None = None
     ) -> None:
         """Compute the gradients of a linear map's parameters on a side stream."""
-        held.extend((grad, rows))
+        kept_alive.extend((grad, rows))
         weight = f"{name}.weight"
         with _on_side_stream(device, stream):
             d[weight], d_bias = weight_grad(
@@ -265,7 +265,7 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
                 edge_norm, d_e_new, saved.edge_kept, saved.e_hat, for_parameters=training
             )
         edge_norm_done = _event(device, EDGES)
-        held.append(d_e_hat)
+        kept_alive.append(d_e_hat)
         if training:
             name, d_e_hat = edge_norm.name, d_e_new
             norm_after = gated_sum.NormAfter(
@@ -275,24 +275,26 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
             )  # fmt: skip
     # the feed-forward network
     drop = options.wide_drop.rate, options.wide_drop.number, graphs.seed
-    d_narrow, d_s = through_norm(norm_last, d_out, saved.last_kept, saved.narrow, saved.s)
+    d_ffn_out, d_s = through_norm(norm_last, d_out, saved.last_kept, saved.ffn_out, saved.s)
     if options.activation == "relu" and not drop[0]:
         wide = saved.hidden
-        d_hidden = relu_grad(d_narrow, transposed["fc2.weight"], wide)
+        d_hidden = relu_grad(d_ffn_out, transposed["fc2.weight"], wide)
     else:
         is_relu = options.activation == "relu"
         wide = saved.hidden if is_relu else activate_drop(saved.hidden, options.activation, *drop)
-        d_wide = rows_grad(d_narrow, transposed["fc2.weight"])
+        d_wide = rows_grad(d_ffn_out, transposed["fc2.weight"])
         d_hidden = activate_drop(saved.hidden, options.activation, *drop, grad=d_wide)
     d_s = rows_grad(d_hidden, transposed["fc1.weight"], d_s)
-    add_weight_grad(1, "fc2", d_narrow, wide, "fc2.bias")
+    add_weight_grad(1, "fc2", d_ffn_out, wide, "fc2.bias")
     add_weight_grad(2, "fc1", d_hidden, saved.s, "fc1.bias")
     # Mamba
     with _on_side_stream(device, SCAN):
-        d_far, d_x_far = through_norm(norm_global, d_s, saved.global_kept, saved.far, x)
-        far_done = _event(device)
-        add_weight_grad(3, out_proj, d_far, saved.y)
-        d_y = rows_grad(d_far, transposed[f"{out_proj}.weight"])
+        d_global_out, d_x_global = through_norm(
+            norm_global, d_s, saved.global_kept, saved.global_out, x
+        )
+        global_done = _event(device)
+        add_weight_grad(3, out_proj, d_global_out, saved.y)
+        d_y = rows_grad(d_global_out, transposed[f"{out_proj}.weight"])
         scale = graphs.samples * (2 if options.is_bidirectional else 1)
         d_y = d_y if scale == 1 else d_y / scale
         d_y = d_y if graphs.samples == 1 else d_y.repeat(graphs.samples, 1)
@@ -313,7 +315,7 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
                 d_y, states, u, delta, A_log, B, C, D, z, dt_bias, graphs.cu_seqlens, order,
                 is_ordered, True, options.zero_order_hold, reverse, dz_out=duz[:, raw.shape[1] :],
             )  # fmt: skip
-            held.extend(parts)
+            kept_alive.extend(parts)
             with _on_side_stream(device, 3):
                 d.update({name: torch.empty_like(w[name]) for name in names})
                 nothing = u.new_empty(0)
@@ -344,12 +346,12 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
                 saved.layer_mean, saved.layer_rstd, w[weight], w[bias], [True, True, True],
             )  # fmt: skip
     # GatedGCN
-    d_near, _ = through_norm(norm_local, d_s, saved.local_kept, saved.near)
+    d_local_out, _ = through_norm(norm_local, d_s, saved.local_kept, saved.local_out)
     with _on_side_stream(device, EDGES):
-        _wait_for_event(device, far_done)
-        d_x = d_near + d_x_far
+        _wait_for_event(device, global_done)
+        d_x = d_local_out + d_x_global
     d_x_done = _event(device, EDGES)
-    d_x_hat, _ = through_norm(node_norm, d_near, saved.node_kept, saved.x_hat)
+    d_x_hat, _ = through_norm(node_norm, d_local_out, saved.node_kept, saved.x_hat)
     d_sums = d_x_hat
     if options.is_centered:
         d_sums = center(d_x_hat, layout.target_ptr, graphs.ptr)

@@ -21,9 +21,9 @@ def sum_neighbors(
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return sum_at_targets(take_sources(x, layout), layout)
     source, target = layout.edge_index
-    forward = source, layout.target_ptr, layout.target_order
-    backward = target, layout.source_ptr, layout.source_order
-    return _SUM(x, *forward, *backward)
+    incoming = source, layout.target_ptr, layout.target_order
+    outgoing = target, layout.source_ptr, layout.source_order
+    return _SUM(x, *incoming, *outgoing)
 
 
 def _sum(rows: Tensor, others: Tensor, ptr: Tensor, order: Tensor | None, *_: Any) -> Tensor:

@@ -77,8 +77,8 @@ def partition(steps: int, inner: int, state: int, *, backward: bool = False) -> 
             break
         chunk *= 2
     if chunk == LONGEST_CHUNK:
-        evens = EVEN_BACKWARD_CHUNKS if backward else EVEN_CHUNKS
-        chunk = max(evens, key=lambda even: _filled(-(-steps // even)))
+        lengths = EVEN_BACKWARD_CHUNKS if backward else EVEN_CHUNKS
+        chunk = max(lengths, key=lambda length: _filled(-(-steps // length)))
     return Partition(chunk, group, _interval(steps, inner, state), states, block, blocks)
 
 
