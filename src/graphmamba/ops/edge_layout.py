@@ -50,7 +50,8 @@ def lay_out_edges(
     target_order = None
     if source_order is None:
         # int32 sorts in half the time of int64
-        source_order, target_order = (each.int().argsort(stable=True) for each in edge_index)
+        source_order = source.int().argsort(stable=True)
+        target_order = target.int().argsort(stable=True)
         target = target[target_order]
     every = torch.arange(nodes + 1, device=edge_index.device, dtype=edge_index.dtype)
     return EdgeLayout(
