@@ -58,7 +58,7 @@ def add_groups(
     """Sum over groups in the shape and type of the parameter `like`; shape (0,) for None."""
     if like is None:
         return torch.empty(0)
-    whole = torch.from_numpy(partial.sum(0, dtype=np.float64))
+    whole = torch.from_numpy(partial.sum(0, dtype=np.float64))  # in a fixed order, on one thread
     return whole[tuple(map(slice, like.shape))].to(like.dtype).contiguous()
 
 

@@ -27,7 +27,7 @@ def sum_neighbors(
 
 
 def _sum(rows: Tensor, others: Tensor, ptr: Tensor, order: Tensor | None, *_: Any) -> Tensor:
-    from graphmamba.ops.neighbor_sum.cpu import forward
+    from graphmamba.ops.neighbor_sum.cpu import forward  # imports Numba, only where it is needed
 
     return forward(rows, others, ptr, order)
 
