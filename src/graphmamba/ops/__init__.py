@@ -1,4 +1,4 @@
-"""Operators: tensors and numbers in, tensors out; each with a reference and its fast forms."""
+"""Operators on tensors, each with a reference in PyTorch and faster implementations."""
 
 from graphmamba.ops.backends import available_backends
 from graphmamba.ops.causal_conv1d import causal_conv1d

@@ -1,4 +1,4 @@
-"""The functions that follow a norm or a linear map, by name."""
+"""Activation functions by name."""
 
 from collections.abc import Callable
 from typing import Literal, get_args
@@ -18,6 +18,6 @@ _FUNCTIONS: dict[str, Callable[[Tensor], Tensor]] = {
 
 
 def activation_function(activation: Activation) -> Callable[[Tensor], Tensor]:
-    """Look up the function of that name."""
+    """Return the activation function of the given name."""
     check_choice("activation", activation, get_args(Activation))
     return _FUNCTIONS[activation]

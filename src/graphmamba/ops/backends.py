@@ -1,4 +1,4 @@
-"""Which implementation of an operator runs, and one line of reason for one that cannot."""
+"""Choice of the backend: which implementation of an operator runs."""
 
 import os
 from importlib.util import find_spec
@@ -10,24 +10,21 @@ from torch import Tensor
 from graphmamba.checks import check_choice
 from graphmamba.errors import UserError
 
+# `auto` is `triton` for tensors on a GPU and `cpu` (Numba) for the others.
 Backend = Literal["auto", "reference", "cpu", "triton"]
-"""`auto` is `triton` for tensors on a GPU and `cpu` (Numba) for the others."""
-
+# For operators without a CPU form: `auto` is `triton` on a GPU, and `reference` elsewhere and under
+# torch.compile.
 TritonBackend = Literal["auto", "reference", "triton"]
-"""Of operators without a form for the CPU: `auto` is `triton` on a GPU, but where a graph is
-compiled, and `reference` elsewhere."""
-
-TRITON_TYPES = torch.float32, torch.bfloat16, torch.float16
-"""What Triton kernels read; they compute in float32."""
+TRITON_TYPES = torch.float32, torch.bfloat16, torch.float16  # inputs; kernels compute in float32
 
 _PACKAGES: dict[Backend, str] = {"cpu": "numba", "triton": "triton"}
 
-# Looked up once and without importing them: tracing cannot look into the import system.
+# At import, since torch.compile cannot trace find_spec.
 _FOUND = {backend: find_spec(package) is not None for backend, package in _PACKAGES.items()}
 
 
 def available_backends(device: torch.device) -> tuple[Backend, ...]:
-    """Names of the backends that can work on tensors of this device.
+    """Names of the backends that can run on tensors of this device.
 
     Example:
         >>> import torch
@@ -39,12 +36,12 @@ def available_backends(device: torch.device) -> tuple[Backend, ...]:
 
 
 def choose_backend(backend: Backend, device: torch.device, argument: str = "backend") -> Backend:
-    """Name of the backend to run; one that was asked for and is missing raises.
+    """Name of the backend to run; raises if it cannot run.
 
     Args:
-        backend: What was asked for.
-        device: Where the tensors are.
-        argument: What a message calls the backend.
+        backend: Requested backend.
+        device: Device of the tensors.
+        argument: Name of the option in messages.
     """
     check_choice(argument, backend, get_args(Backend))
     if backend == "reference":
@@ -68,7 +65,7 @@ def choose_backend(backend: Backend, device: torch.device, argument: str = "back
 
 
 def has_triton(rows: Tensor) -> bool:
-    """Whether Triton kernels can read these rows: on a GPU, of a type that they know."""
+    """Whether Triton kernels can run on these rows."""
     return rows.is_cuda and _FOUND["triton"] and rows.dtype in TRITON_TYPES
 
 
@@ -87,7 +84,6 @@ def uses_triton(backend: TritonBackend, device: torch.device) -> bool:
 
 
 def _own(device: torch.device) -> Backend:
-    """Name what `auto` stands for."""
     return "triton" if device.type == "cuda" else "cpu"
 
 

@@ -1,4 +1,4 @@
-"""Checks of tensors at public functions; a message names the argument, the rule, the value."""
+"""Checks of tensor arguments of public functions."""
 
 from collections.abc import Mapping, Sequence
 
@@ -12,10 +12,10 @@ from graphmamba.errors import UserError
 def check_membership(
     edge_index: Int[Tensor, "2 edges"], batch: Int[Tensor, " nodes"], num_graphs: int
 ) -> None:
-    """Reject unsorted nodes, graphs and nodes that do not exist, and edges between graphs."""
-    falls = batch[1:] < batch[:-1]
-    if bool(falls.any()):
-        place = int(falls.nonzero()[0]) + 1
+    """Reject an unsorted `batch`, indices out of range, and edges between graphs."""
+    descents = batch[1:] < batch[:-1]
+    if bool(descents.any()):
+        place = int(descents.nonzero()[0]) + 1
         raise UserError(
             f"batch must be sorted, got {int(batch[place])} after {int(batch[place - 1])} "
             f"at node {place}"
@@ -25,7 +25,7 @@ def check_membership(
 
 
 def check_pairs(argument: str, pairs: Int[Tensor, "2 pairs"], batch: Int[Tensor, " nodes"]) -> None:
-    """Reject pairs of nodes that do not exist or are of two graphs, which would leak by them."""
+    """Reject pairs of nodes that are out of range or in different graphs."""
     check_range(argument, pairs, batch.shape[0], "nodes")
     source, target = (batch.index_select(0, ends.long()) for ends in pairs)
     apart = source != target
@@ -39,7 +39,7 @@ def check_pairs(argument: str, pairs: Int[Tensor, "2 pairs"], batch: Int[Tensor,
 
 
 def check_range(argument: str, values: Int[Tensor, "*shape"], end: int, what: str) -> None:
-    """Reject numbers outside 0 to `end - 1`."""
+    """Reject integers outside 0 to `end - 1`."""
     if not values.numel():
         return
     low, high = (int(value) for value in torch.aminmax(values))
@@ -58,14 +58,14 @@ def check_rows(
     is_integer: bool = False,
     hint: str = "",
 ) -> None:
-    """Reject what is no tensor of such numbers in this shape; nothing is read from a device.
+    """Reject anything but a tensor of this shape and kind of type, without reading values.
 
     Args:
-        argument: What a message calls the rows.
-        rows: What was given.
-        shape: Sizes; a name stands for any size.
-        is_integer: Whether the numbers must be integers, and not floats.
-        hint: What a message about the shape ends with.
+        argument: Name of the argument in messages.
+        rows: Argument to check.
+        shape: Sizes; a name matches any size.
+        is_integer: Whether the type must be an integer type instead of a float type.
+        hint: End of the message about a wrong shape.
     """
     if not isinstance(rows, Tensor):
         raise UserError(f"{argument} must be a tensor, got {type(rows).__name__}")
@@ -81,10 +81,9 @@ def check_rows(
 
 
 def check_float_type(argument: str, rows: Float[Tensor, "..."], weight: Tensor) -> None:
-    """Reject floats of another type than the parameters', unless autocast makes them one."""
+    """Reject a float type other than that of the parameters, unless autocast casts both."""
     if rows.dtype == weight.dtype:
         return
-    # autocast leaves doubles as they are
     is_double = torch.float64 in {rows.dtype, weight.dtype}
     if is_double or not torch.is_autocast_enabled(rows.device.type):
         raise UserError(
@@ -93,8 +92,7 @@ def check_float_type(argument: str, rows: Float[Tensor, "..."], weight: Tensor) 
         )
 
 
-MOST_TAPS = 8
-"""Taps of the widest convolution."""
+MOST_TAPS = 8  # of a convolution
 
 _INTEGERS = torch.int32, torch.int64
 _REALS = {
@@ -102,25 +100,24 @@ _REALS = {
     "cpu": (torch.float32, torch.bfloat16, torch.float64),
     "triton": (torch.float32, torch.bfloat16),
 }
-_DIMENSIONS = {"D": 1, "delta_bias": 1, "bias": 1}
-"""Of the arguments with a number of dimensions other than two."""
+_DIMENSIONS = {"D": 1, "delta_bias": 1, "bias": 1}  # 2 for all others
 
 Tensors = Mapping[str, Tensor | None]
 
 
 def device_of(name: str, tensor: Tensor) -> torch.device:
-    """Where the tensor lies; what is no tensor is rejected."""
+    """Device of a tensor; anything else is rejected."""
     _check_is_tensor(name, tensor)
     return tensor.device
 
 
 def check_tensors(backend: str, rows: Tensors, parameters: Tensors, indices: Tensors) -> None:
-    """Reject what is no tensor of the right type, number of dimensions and device.
+    """Reject anything but tensors of the right type, number of dimensions and device.
 
     Args:
-        backend: Which implementation will run.
-        rows: Tensors that share one type of numbers; the first one says on which device all lie.
-        parameters: Tensors of any type of real numbers.
+        backend: Implementation that will run.
+        rows: Tensors of one float type; all tensors must be on the device of the first one.
+        parameters: Tensors of any float type.
         indices: Tensors of integers.
     """
     (first_name, first), *_ = rows.items()
@@ -153,7 +150,7 @@ def check_tensors(backend: str, rows: Tensors, parameters: Tensors, indices: Ten
 def check_scan_shapes(
     tensors: Tensors, cu_seqlens: Tensor, order: Tensor | None, scatter: bool
 ) -> None:
-    """Reject arguments of the selective scan that do not fit to one another."""
+    """Reject arguments of the selective scan with inconsistent shapes."""
     u, A, z = tensors["u"], tensors["A"], tensors["z"]
     assert u is not None
     assert A is not None
@@ -172,14 +169,10 @@ def check_scan_shapes(
 
 
 def check_conv_shapes(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None,
-    cu_seqlens: Tensor,
-    order: Tensor | None,
+    x: Tensor, weight: Tensor, bias: Tensor | None, cu_seqlens: Tensor, order: Tensor | None,
     permutation: bool,
-) -> int:
-    """Reject arguments of the convolution that do not fit to one another; return the steps."""
+) -> int:  # fmt: skip
+    """Reject arguments of the convolution with inconsistent shapes; return the number of steps."""
     rows, inner = x.shape
     sizes = {"inner": inner}
     _check_shape("weight", weight, ("inner", None), sizes)
@@ -192,7 +185,7 @@ def check_conv_shapes(
 
 
 def are_values_checked(check: bool | None, *tensors: Tensor | None) -> bool:
-    """Whether to look at values, for which a GPU has to be waited for."""
+    """Whether values are checked, which synchronises a GPU."""
     if torch.compiler.is_compiling() or check is False:
         return False
     present = [x for x in tensors if x is not None]
@@ -210,22 +203,22 @@ def check_values(
     permutation: bool,
     flag: str | None = None,
 ) -> None:
-    """Reject boundaries that do not divide the steps, and rows that are not there.
+    """Reject wrong boundaries of sequences, and an `order` that is out of range.
 
     Args:
         cu_seqlens: Boundaries of the sequences.
-        order: The row that each step reads.
+        order: Row that each step reads.
         steps: Number of steps.
         rows: Number of rows.
-        permutation: Whether `order` must hold each step once.
-        flag: Name of the argument that says so, if there is one.
+        permutation: Whether `order` must be a permutation of the steps.
+        flag: Name of the option that requires it, for messages.
     """
     first, last = int(cu_seqlens[0]), int(cu_seqlens[-1])
     if first != 0:
         raise UserError(f"cu_seqlens must start at 0, got {first}")
-    falls = (cu_seqlens.diff() < 0).nonzero()
-    if len(falls):
-        at = int(falls[0])
+    descents = (cu_seqlens.diff() < 0).nonzero()
+    if len(descents):
+        at = int(descents[0])
         pair = cu_seqlens[at : at + 2].tolist()
         raise UserError(f"cu_seqlens must not fall, got {pair[0]}, {pair[1]} at {at}, {at + 1}")
     if last != steps:
@@ -239,9 +232,9 @@ def check_values(
         raise UserError(f"order must be in 0 to {end - 1}, got {int(order[at])} at {at}")
     if permutation:
         counts = torch.bincount(order, minlength=steps)
-        again = (counts > 1).nonzero()
-        if len(again):
-            slot = int(again[0])
+        repeated = (counts > 1).nonzero()
+        if len(repeated):
+            slot = int(repeated[0])
             why = f" with {flag}=True" if flag else ""
             raise UserError(
                 f"order must be a permutation{why}, got {slot} {int(counts[slot])} times"
@@ -262,7 +255,6 @@ def _check_one_of(name: str, value: object, allowed: tuple[object, ...], where: 
 def _check_shape(
     name: str, tensor: Tensor | None, axes: tuple[str | None, ...], sizes: Mapping[str, int]
 ) -> None:
-    """Compare with the sizes of the axes that have a name."""
     if tensor is None:
         return
     for axis, size in zip(axes, tensor.shape, strict=True):
@@ -272,14 +264,10 @@ def _check_shape(
 
 
 def check_order(
-    cu_seqlens: Tensor,
-    order: Tensor | None,
-    steps: int,
-    rows: int | None,
-    permutation: tuple[str, bool],
-    argument: str,
-) -> None:
-    """Reject an order that its rows do not fit to; `argument` is what holds them."""
+    cu_seqlens: Tensor, order: Tensor | None, steps: int, rows: int | None,
+    permutation: tuple[str, bool], argument: str,
+) -> None:  # fmt: skip
+    """Reject an `order` that does not fit to the rows of `argument`."""
     if cu_seqlens.shape[0] == 0:
         raise UserError("cu_seqlens must have at least one entry, got shape (0,)")
     flag, is_permutation = permutation

@@ -1,4 +1,4 @@
-"""Hands tensors to compiled kernels: one real type, dense rows, as many threads as torch uses."""
+"""Passes tensors to Numba kernels as arrays, on as many threads as PyTorch uses."""
 
 import os
 from collections.abc import Callable
@@ -16,33 +16,36 @@ from torch import SymInt, Tensor
 from graphmamba.ops.cpu_compile import kernel
 
 REGISTER_BYTES = 64
-
-LANES = REGISTER_BYTES // 4
-"""Channels are filled up to a multiple: a register of the shorter real type, two of the longer."""
+LANES = REGISTER_BYTES // 4  # channels are padded to a multiple: one register of float32
 
 
 def fill_up(count: int | SymInt, multiple: int) -> int | SymInt:
-    """The next multiple."""
+    """Round up to a multiple."""
     return (count + multiple - 1) // multiple * multiple
 
 
 def real_type(tensor: Float[Tensor, "..."]) -> torch.dtype:
-    """The type that kernels compute in."""
+    """Type that kernels compute in."""
     return torch.promote_types(tensor.dtype, torch.float32)
 
 
 def as_rows(
     tensor: Float[Tensor, "rows columns"], real: torch.dtype
 ) -> Float[np.ndarray, "rows columns"]:
-    """An array whose rows are dense; a copy only where type or layout ask for one."""
+    """Array with dense rows, copied only if type or strides differ."""
     tensor = tensor.detach().to(real)
     return (tensor if tensor.stride(1) == 1 else tensor.contiguous()).numpy()
+
+
+def as_indices(values: Int[Tensor, " entries"] | None) -> Int[np.ndarray, " _"]:
+    """Dense int64 array; empty for None."""
+    return np.empty(0, np.int64) if values is None else values.long().contiguous().numpy()
 
 
 def as_parameter(
     tensor: Float[Tensor, "..."] | None, shape: tuple[int | SymInt, ...], real: torch.dtype
 ) -> Float[np.ndarray, "..."]:
-    """An array of that shape, filled up with 0."""
+    """Array of the given shape, padded with 0."""
     filled = torch.zeros(shape, dtype=real)
     if tensor is not None:
         filled[tuple(map(slice, tensor.shape))] = tensor.detach()
@@ -52,16 +55,14 @@ def as_parameter(
 def add_groups(
     partial: Float[np.ndarray, "groups ..."], like: Float[Tensor, "..."] | None
 ) -> Float[Tensor, "..."]:
-    """The sum over groups, in the shape and type of the parameter; without one, shape (0,)."""
+    """Sum over groups in the shape and type of the parameter `like`; shape (0,) for None."""
     if like is None:
         return torch.empty(0)
-    # NumPy adds the groups one after another, on one thread.
-    whole = torch.from_numpy(partial.sum(0, dtype=np.float64))
+    whole = torch.from_numpy(partial.sum(0, dtype=np.float64))  # in a fixed order, on one thread
     return whole[tuple(map(slice, like.shape))].to(like.dtype).contiguous()
 
 
-# More shares than threads, since some take longer.
-SHARES_PER_THREAD = 4
+SHARES_PER_THREAD = 4  # balances shares of different duration
 
 
 @cache
@@ -69,13 +70,13 @@ def _pool(threads: int) -> ThreadPoolExecutor:
     return ThreadPoolExecutor(threads, thread_name_prefix="graphmamba")
 
 
-# A child process inherits the pool, but none of its threads.
+# A forked process inherits the pool without its threads.
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_pool.cache_clear)
 
 
 def share_out(kernel: Callable[..., None], count: int, *arguments: Any) -> None:
-    """Call `kernel(first, last, *arguments)` on parts of `range(count)` until all is done."""
+    """Call `kernel(first, last, *arguments)` on parts of `range(count)` in parallel."""
     threads = min(torch.get_num_threads(), count)
     if threads <= 1:
         kernel(0, count, *arguments)
@@ -98,7 +99,7 @@ def _signature(real):
 @kernel(_signature)
 @no_type_check
 def add_by_row(first, last, values, rows, out):
-    """Add the channels of the registers `first` to `last`, step by step."""
+    """Sum by row, for the channels of the registers `first` to `last`."""
     low, high = first * LANES, min(last * LANES, values.shape[1])
     for t in range(values.shape[0]):
         for channel in range(low, high):
@@ -112,13 +113,13 @@ def sum_by_row(
     *,
     is_permutation: bool,
 ) -> Float[Tensor, "rows inner"]:
-    """The gradient of the rows that the steps have read, always added in the same order.
+    """Sum `values` over the steps that read each row, in a fixed order.
 
     Args:
-        values: What each step adds; in a permutation, that of step `t` lies at `order[t]`.
-        order: The row of step `t` is `order[t]` modulo `rows`, or `t` if None.
+        values: Gradient of each step; in a permutation, that of step `t` is at `order[t]`.
+        order: Step `t` reads row `order[t] % rows`; row `t` if None.
         rows: Number of rows.
-        is_permutation: Whether `order` holds each number below its length once.
+        is_permutation: Whether `order` is a permutation of the steps.
     """
     if order is None:
         return values

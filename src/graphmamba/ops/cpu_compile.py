@@ -1,4 +1,4 @@
-"""Functions compiled by Numba, kept on disk until any source that they draw on changes."""
+"""Compiles Numba functions and caches them on disk until one of the source files changes."""
 
 from collections.abc import Callable, Iterable
 from contextlib import suppress
@@ -11,14 +11,12 @@ import numpy as np
 from numba import from_dtype, njit
 from numba.core.caching import FunctionCache
 
-# No `fastmath`: regions of images, for one, must be the same pixel for pixel wherever they are
-# computed.
+# Decorator of functions that kernels call. No `fastmath`: results must not depend on the machine.
 helper: Any = njit(nogil=True, error_model="numpy")
-"""Marks a function that kernels call."""
 
 
 class _SourceCache(FunctionCache):
-    """Numba's cache on disk, which by itself overlooks changes in other files than the kernel's."""
+    """Numba's cache on disk, which by itself ignores changes in files that a kernel imports."""
 
     def __init__(self, function: Any, fingerprint: str) -> None:
         super().__init__(function)  # type: ignore[no-untyped-call]
@@ -29,29 +27,23 @@ class _SourceCache(FunctionCache):
 
 
 def fingerprint_of(sources: Iterable[Path]) -> str:
-    """Stand for the contents of files, whatever their order, and for how they are compiled."""
+    """Hash the contents of the files, in any order, and of this file."""
     files = [Path(__file__), *sources]
     digests = sorted(sha256(file.read_bytes()).hexdigest() for file in files)
     return sha256("".join(digests).encode()).hexdigest()
 
 
 def kept(function: Any, fingerprint: str) -> Any:
-    """Mark a function that is compiled once for all processes on this machine.
-
-    Args:
-        function: In plain Python.
-        fingerprint: Of all sources that it may draw on, by `fingerprint_of`.
-    """
+    """Return the compiled function, cached on disk under a `fingerprint_of` its sources."""
     dispatcher = helper(function)
-    # Where no folder can be written to, each process compiles for itself.
+    # Without a writable folder, each process compiles by itself.
     with suppress(RuntimeError):
         dispatcher._cache = _SourceCache(function, fingerprint)
     return dispatcher
 
 
 _HERE = Path(__file__).parent
-SOURCES = [*_HERE.glob("cpu_*.py"), *_HERE.glob("*/cpu_kernels.py")]
-"""All that a kernel of an operator may draw on."""
+SOURCES = [*_HERE.glob("cpu_*.py"), *_HERE.glob("*/cpu_kernels.py")]  # all that kernels import
 
 
 @cache
@@ -60,11 +52,10 @@ def _fingerprint() -> str:
 
 
 def kernel(signature: Callable[[Any], Any]) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Mark a function as a kernel; it becomes a function of the real type that compiles it.
+    """Turn a kernel into a function that compiles it for a real type.
 
-    Args:
-        signature: The Numba signature, given the real type. Stated in advance, since Numba would
-            compile anew for each mixture of dense arrays and views.
+    `signature` maps the real type to the Numba signature. It is explicit, since Numba would compile
+    the kernel again for each combination of dense and strided arrays.
     """
 
     def wrap(function: Callable[..., Any]) -> Callable[..., Any]:

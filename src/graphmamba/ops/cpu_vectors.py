@@ -1,11 +1,9 @@
-"""One vector register as a Numba type, and elementary functions of a whole register.
+"""A vector register as a Numba type, with elementary functions.
 
-Left alone, LLVM guards each inner loop against arrays that overlap and gives up where a loop has
-many of them. A `Lanes` value is 64 bytes of neighbouring channels: load, compute, store. Machines
-with narrower registers get it in parts, from LLVM.
-
-The functions are polynomials after a reduction of the range, right to about two units in the last
-place; NaN stays NaN, and the limits at both infinities hold.
+LLVM's vectoriser checks each inner loop for overlapping arrays, and gives up if there are many. A
+`Lanes` value is 64 bytes of neighbouring channels; LLVM splits it on machines with narrower
+registers. Functions are polynomials after range reduction, accurate to about two units in the last
+place, also for NaN and infinities.
 """
 
 import operator
@@ -44,7 +42,7 @@ class LanesModel(models.PrimitiveModel):
 
 @no_type_check
 def _register(symbol, instruction):
-    """Give the operator `symbol` between two `Lanes` the meaning of an LLVM instruction."""
+    """Implement the operator `symbol` between two `Lanes` by an LLVM instruction."""
 
     @type_callable(symbol)
     def type_operator(context):
@@ -87,7 +85,7 @@ def _splat(builder: Any, number: Any, kind: ir.VectorType) -> Any:
 
 @no_type_check
 def _pointer(context, builder, array_type, array, index_type, index):
-    """Where `array[index]` lies; the last axis is dense, and no index counts from the end."""
+    """Pointer to `array[index]`; the last axis is dense, and indices are not negative."""
     fields = context.make_array(array_type)(context, builder, array)
     if isinstance(index_type, types.BaseTuple):
         indices = zip(cgutils.unpack_tuple(builder, index), index_type, strict=True)
@@ -134,7 +132,7 @@ def load_part(typing_context, array, index, count):
         kind = context.get_value_type(result)
         address = builder.bitcast(pointer, kind.as_pointer())
         width = context.cast(builder, operands[2], count, types.intp)
-        # A branch, since machines without masked loads would take every lane by itself.
+        # A branch, since machines without masked loads would load each lane separately.
         is_full = builder.icmp_signed(">=", width, width.type(kind.count))
         value = cgutils.alloca_once(builder, kind)
         with builder.if_else(is_full) as (full, part):
@@ -191,7 +189,7 @@ def store_part(typing_context, array, index, value, count):
 @intrinsic
 @no_type_check
 def splat(typing_context, array, index):
-    """The one number `array[index]` in all lanes."""
+    """The number `array[index]` in all lanes."""
     result = Lanes(array.dtype)
 
     def generate(context, builder, signature, operands):
@@ -204,7 +202,7 @@ def splat(typing_context, array, index):
 @intrinsic
 @no_type_check
 def zeros(typing_context, array):
-    """Lanes of 0, of the type that `array` holds."""
+    """Lanes of 0, of the type of `array`."""
     result = Lanes(array.dtype)
 
     def generate(context, builder, signature, operands):
@@ -228,7 +226,7 @@ def fma(typing_context, factor, other, summand):
 @intrinsic
 @no_type_check
 def total(typing_context, value):
-    """Sum of all lanes, halves first, so that its rounding is the same on every machine."""
+    """Sum of all lanes by halving, with the same rounding on every machine."""
 
     def generate(context, builder, signature, operands):
         (lanes,), count = operands, value.count
@@ -250,10 +248,7 @@ def total(typing_context, value):
 @intrinsic
 @no_type_check
 def stay_apart(typing_context):
-    """Keep the function that calls this out of its callers.
-
-    An inner loop that is merged with much else runs out of registers for its constants.
-    """
+    """Prevent inlining of the calling function, whose inner loop needs all registers."""
 
     def generate(context, builder, signature, operands):
         builder.function.attributes.add("noinline")
@@ -262,10 +257,8 @@ def stay_apart(typing_context):
     return types.void(), generate
 
 
-# As in torch, so that gradients agree there too.
-SOFTPLUS_IS_IDENTITY_ABOVE = 20.0
-
-# Below it the closed form of the slope of (exp(x) - 1) / x cancels, and its series is short.
+SOFTPLUS_IS_IDENTITY_ABOVE = 20.0  # as in torch
+# Below it the closed form of the derivative of (exp(x) - 1) / x cancels, and the series is short.
 SLOPE_SERIES_BELOW = 1.0
 
 # The polynomial P of degree 5 for which 1 + f P(f) has the least relative error, 2.0e-9, to 2^f
@@ -303,7 +296,7 @@ class Emitter:
         return multiply_add(self.builder, factor, other, summand)
 
     def polynomial(self, x, coefficients):
-        """Horner's rule, from the constant upwards in `coefficients`."""
+        """Polynomial by Horner's rule, the constant coefficient first."""
         *lower, highest = coefficients
         value = self.number(highest)
         for coefficient in reversed(lower):
@@ -316,13 +309,13 @@ class Emitter:
         return self.builder.select(condition, then, otherwise)
 
     def clamp(self, x, low, high):
-        """The nearest number in the range; NaN stays."""
+        """Clamp to a range; NaN stays."""
         x = self.where(x, "<", low, self.number(low), x)
         return self.where(x, ">", high, self.number(high), x)
 
     def nearest(self, x):
         """The nearest whole number, as a real and as an integer."""
-        # The sum has no room for a fraction: its low bits are the whole number.
+        # The sum rounds to an integer, which is in its low bits.
         rounder = 1.5 * 2.0**self.fraction_bits
         shifted = self.builder.fadd(x, self.number(rounder))
         whole = self.builder.bitcast(shifted, self.whole)
@@ -350,7 +343,7 @@ class Emitter:
         """Exponential function."""
         low, high = (-104.0, 89.0) if self.is_single else (-746.0, 710.0)
         grown, n = self.split(self.clamp(x, low, high))
-        # In two factors, since results may lie outside the range of one.
+        # Two factors, since 2**n may be out of range where the result is not.
         half = self.builder.ashr(n, self.integer(1))
         first, second = self.power_of_two(half), self.power_of_two(self.builder.sub(n, half))
         return self.builder.fmul(self.fma(first, grown, first), second)
@@ -385,7 +378,7 @@ def exp(emit, x):
 @_lanewise
 @no_type_check
 def exp2(emit, x):
-    """2 to the power x, for the innermost loops: what is below the normal numbers becomes 0."""
+    """2 to the power x, for inner loops; subnormal results become 0."""
     x = emit.clamp(x, -float(emit.bias), float(emit.bias + 1))
     n, whole = emit.nearest(x)
     f = emit.builder.fsub(x, n)
@@ -397,7 +390,7 @@ def exp2(emit, x):
 @_lanewise
 @no_type_check
 def to_base_two(emit, x):
-    """The exponent for `exp2` that gives exp(x)."""
+    """Return x / log 2, whose `exp2` is exp(x)."""
     return emit.builder.fmul(x, emit.number(1 / log(2)))
 
 
@@ -434,8 +427,8 @@ def softplus(emit, x):
     """log(1 + exp(x)), and x itself above 20."""
     build, zero, two = emit.builder, emit.number(0.0), emit.number(2.0)
     small = emit.exp(emit.where(x, ">", 0.0, build.fneg(x), x))
-    # log(1 + e) = 2 artanh(s) with s = e / (2 + e) at most 1/3, and 2 s = e - s e: the part that
-    # is rounded most is then the smaller one.
+    # log(1 + e) = 2 artanh(s) with s = e / (2 + e) at most 1/3. With 2 s = e - s e, the larger
+    # rounding error is in the smaller summand.
     ratio = build.fdiv(small, build.fadd(two, small))
     square = build.fmul(ratio, ratio)
     series = [-2 / (2 * k + 1) for k in range(1, 9 if emit.is_single else 17)]
@@ -455,7 +448,7 @@ def softplus_slope(emit, x):
 @intrinsic
 @no_type_check
 def hold(typing_context, x):
-    """exp(x) and (exp(x) - 1) / x: what zero-order hold does to the state and to its input."""
+    """exp(x) and (exp(x) - 1) / x: decay and input weight of zero-order hold."""
 
     def generate(context, builder, signature, operands):
         emit = Emitter(builder, operands[0].type)
@@ -464,7 +457,7 @@ def hold(typing_context, x):
         power = emit.power_of_two(n)
         growth = builder.fmul(power, builder.fadd(one, grown))
         rise = emit.fma(power, grown, builder.fsub(power, one))
-        # There the 1 is lost anyway, and the power may be infinite.
+        # For large x, exp(x) - 1 rounds to exp(x), and the power may be infinite.
         rise = emit.where(operands[0], ">", highest / 2, growth, rise)
         quotient = builder.fdiv(rise, operands[0])
         quotient = emit.where(operands[0], "==", 0.0, one, quotient)

@@ -1,4 +1,4 @@
-"""Which edges meet at each node: looked up once for a batch, read by every layer."""
+"""The edges of each node in CSR form, computed once per batch and used by every layer."""
 
 from dataclasses import dataclass
 
@@ -12,18 +12,16 @@ from graphmamba.ops.checks import check_range, check_rows
 
 @dataclass(frozen=True)
 class EdgeLayout:
-    """Edges in the order of their targets, and in that of their sources.
+    """Edges sorted by target and by source.
 
-    `order[ptr[n] : ptr[n + 1]]` are the edges of node `n`, in the order in which they came.
+    `order[ptr[n] : ptr[n + 1]]` are the edges of node `n`, in their original order.
     """
 
-    edge_index: Int[Tensor, "2 edges"]
-    """Row 0 the sources, row 1 the targets."""
+    edge_index: Int[Tensor, "2 edges"]  # sources, targets
     target_ptr: Int[Tensor, " boundaries"]
     source_ptr: Int[Tensor, " boundaries"]
     source_order: Int[Tensor, " edges"]
-    target_order: Int[Tensor, " edges"] | None = None
-    """None where the edges themselves lie in the order of their targets."""
+    target_order: Int[Tensor, " edges"] | None = None  # None if edges are sorted by target
 
 
 def lay_out_edges(
@@ -33,15 +31,14 @@ def lay_out_edges(
     *,
     check: bool | None = None,
 ) -> EdgeLayout:
-    """Find the edges of each node, without waiting for a GPU.
+    """Find the edges of each node, without a GPU synchronisation.
 
     Args:
         edge_index: Sources and targets.
         nodes: Number of nodes.
-        source_order: Edges in the order of their sources, as `GraphStore.batch` makes them; it also
-            promises that the edges lie in the order of their targets. None sorts them both ways.
-        check: Whether to look at the values; None looks at tensors on the CPU only, since a look
-            at the GPU has to wait for it.
+        source_order: Permutation that sorts the edges by source, as from `GraphStore.batch`; the
+            edges themselves must then be sorted by target. If None, both orders are computed.
+        check: Whether values are checked, which synchronises a GPU; None checks on the CPU only.
     """
     check_rows("edge_index", edge_index, (2, "edges"), is_integer=True)
     if source_order is not None:
@@ -52,7 +49,9 @@ def lay_out_edges(
     source, target = edge_index
     target_order = None
     if source_order is None:
-        source_order, target_order = _argsort(source), _argsort(target)
+        # int32 sorts in half the time of int64
+        source_order = source.int().argsort(stable=True)
+        target_order = target.int().argsort(stable=True)
         target = target[target_order]
     every = torch.arange(nodes + 1, device=edge_index.device, dtype=edge_index.dtype)
     return EdgeLayout(
@@ -62,11 +61,6 @@ def lay_out_edges(
         source_order=source_order,
         target_order=target_order,
     )
-
-
-def _argsort(keys: Int[Tensor, " edges"]) -> Int[Tensor, " edges"]:
-    # Half the bytes are sorted in half the time.
-    return keys.int().argsort(stable=True)
 
 
 def _check(
@@ -81,8 +75,8 @@ def _check(
             "edge_index must be sorted by target where source_order is given, got other edges"
         )
     check_range("source_order", source_order, edges, "edges")
-    again = (source_order.bincount(minlength=edges) > 1).nonzero()
-    if len(again):
-        raise UserError(f"source_order must hold each edge once, got {int(again[0])} again")
+    repeated = (source_order.bincount(minlength=edges) > 1).nonzero()
+    if len(repeated):
+        raise UserError(f"source_order must hold each edge once, got {int(repeated[0])} again")
     if bool((edge_index[0][source_order].diff() < 0).any()):
         raise UserError("source_order must sort the edges by source, got one that does not")

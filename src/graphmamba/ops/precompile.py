@@ -1,4 +1,4 @@
-"""Compiles Triton kernels in parallel before the first step, not one by one at first use."""
+"""Compiles Triton kernels in parallel before the first step instead of one by one at first use."""
 
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor, as_completed
@@ -10,8 +10,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from graphmamba.ops.registration import NAMESPACE
 
-Kernels = dict[tuple[str, str], Callable[[], object]]
-"""A function that compiles, per kernel name and key of the variant."""
+Kernels = dict[tuple[str, str], Callable[[], object]]  # (kernel, variant) -> compile function
 EMPTY = {
     torch.ops.aten.empty.memory_format,
     torch.ops.aten.empty_like.default,
@@ -22,26 +21,25 @@ EMPTY = {
 
 
 class _ZeroedMemory(TorchDispatchMode):
-    """Fills new tensors with zeros: valid indices, where a kernel that is not run would write."""
+    """Fills new tensors with zeros, which are valid indices, since no kernel writes them."""
 
     def __torch_dispatch__(
         self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
     ) -> Any:
-        made = func(*args, **(kwargs or {}))
+        output = func(*args, **(kwargs or {}))
         if func in EMPTY:
-            return made.zero_()
+            return output.zero_()
         if func.namespace == NAMESPACE:
-            for each in made if isinstance(made, tuple) else (made,):
+            for each in output if isinstance(output, tuple) else (output,):
                 each.zero_()
-        return made
+        return output
 
 
 @contextmanager
 def collected_kernels() -> Iterator[Kernels]:
-    """Collect the Triton kernels that the code inside would launch, without running them.
+    """Collect the Triton kernels that the code inside would launch; none is compiled or launched.
 
-    Everything else runs, on tensors of zeros, and may change tensors in place. Nothing is compiled,
-    and kernels that have been compiled before are not launched either.
+    All other operations run, on tensors of zeros, and may change tensors in place.
     """
     from triton import JITFunction, knobs
 
@@ -76,7 +74,7 @@ def compile_kernels(
     """Compile kernels on several threads; Triton releases the GIL for most of the work.
 
     Args:
-        kernels: What `collected_kernels` gave.
+        kernels: Result of `collected_kernels`.
         threads: Number of threads.
         on_done: Called with the number of compiled kernels, and of all kernels.
     """

@@ -1,4 +1,4 @@
-"""Random numbers that depend on their counters alone: the same bits on every device."""
+"""Counter-based random numbers, the same bits on every device."""
 
 import torch
 from jaxtyping import Float, Int
@@ -7,11 +7,11 @@ from torch import Tensor
 from graphmamba.ops.backends import uses_triton
 
 _KERNEL_AXES, _KERNEL_BLOCK = 2, 256
-_MASK = (1 << 64) - 1
+_MASK = (1 << 64) - 1  # of unsigned 64-bit integers
 
 
 def _signed(bits: int) -> int:
-    """Read 64 bits as the two's complement number that an int64 tensor can hold."""
+    """Reinterpret unsigned 64 bits as a signed integer."""
     return bits - (1 << 64) if bits >> 63 else bits
 
 
@@ -21,16 +21,15 @@ _SECOND = _signed(0x94D049BB133111EB)
 
 
 def draw_bits(stream: Int[Tensor, "..."], counter: Int[Tensor, "..."] | int) -> Int[Tensor, "..."]:
-    """64 random bits: output `counter` of the SplitMix64 generator in state `stream`.
+    """64 random bits: output `counter` of the SplitMix64 generator with state `stream`.
 
-    Integer products wrap around alike on CPU and GPU, so that the same arguments give the same
-    bits wherever, and beside whatever else, they are computed. A draw may serve as the stream of
-    further draws, which gives each of many independent streams its own key; shapes broadcast.
+    Shapes broadcast. The bits depend on the arguments alone, not on the device. Draws can serve as
+    streams of further draws.
     """
     axes = max(stream.dim(), 0 if isinstance(counter, int) else counter.dim())
     if axes <= _KERNEL_AXES and uses_triton("auto", stream.device):
         return draw_bits_by_kernel(stream, counter)
-    # Counters start at one, or counter 0 of stream 0 would be 0, a fixed point of the mixing.
+    # counter + 1, since 0 is a fixed point of the mixing.
     if isinstance(counter, int):
         bits = stream.long() + _signed(((counter + 1) * _GOLDEN) & _MASK)
     else:
@@ -41,10 +40,10 @@ def draw_bits(stream: Int[Tensor, "..."], counter: Int[Tensor, "..."] | int) -> 
 
 
 def draw_signs(stream: Int[Tensor, ""], counters: Int[Tensor, " count"]) -> Float[Tensor, " count"]:
-    """Random signs: the lowest bits of draws of a stream of their own.
+    """Random signs, from the lowest bits of a separate stream.
 
-    Counters are a tensor that exists: of an `arange`, torch.compile makes an index of 32 bits,
-    which the factors of the draws do not fit into.
+    `counters` must be an existing tensor: torch.compile would turn an `arange` into 32-bit indices,
+    which overflow in `draw_bits`.
     """
     return 1.0 - 2.0 * take_bits(draw_bits(draw_bits(stream, 0), counters), low=0, count=1)
 
@@ -52,7 +51,7 @@ def draw_signs(stream: Int[Tensor, ""], counters: Int[Tensor, " count"]) -> Floa
 def draw_bits_by_kernel(
     stream: Int[Tensor, "..."], counter: Int[Tensor, "..."] | int
 ) -> Int[Tensor, "..."]:
-    """`draw_bits` by one launch, of two axes at most."""
+    """`draw_bits` in one kernel launch, for at most two axes."""
     from graphmamba.ops.random_kernels import draw_kernel
 
     counters = stream if isinstance(counter, int) else counter
@@ -72,10 +71,10 @@ def draw_bits_by_kernel(
 
 
 def take_bits(bits: Int[Tensor, "*shape"], low: int, count: int) -> Int[Tensor, "*shape"]:
-    """Read bits `low` to `low + count` as a number in range(2**count)."""
+    """Bits `low` to `low + count` as an integer below 2**count."""
     return (bits >> low) & ((1 << count) - 1)
 
 
 def _shift(bits: Int[Tensor, "*shape"], count: int) -> Int[Tensor, "*shape"]:
-    """Shift right, filling with zeros: `>>` alone would drag the sign along."""
+    """Logical right shift; `>>` copies the sign bit."""
     return (bits >> count) & (_MASK >> count)

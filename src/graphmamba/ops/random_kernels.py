@@ -1,4 +1,4 @@
-"""Triton kernels that draw random bits, as `random.draw_bits` defines them."""
+"""Triton kernel of `random.draw_bits`."""
 
 from typing import no_type_check
 
@@ -9,7 +9,7 @@ import triton.language as tl
 @no_type_check
 @triton.jit
 def draw(stream, counter):
-    """Return output `counter` of SplitMix64 in state `stream`; both int64, as is what comes out."""
+    """Return output `counter` of SplitMix64 with state `stream`; all int64."""
     steps = (counter.to(tl.uint64) + 1) * tl.full((), 0x9E3779B97F4A7C15, tl.uint64)
     bits = stream.to(tl.uint64) + steps
     bits = (bits ^ (bits >> 30)) * tl.full((), 0xBF58476D1CE4E5B9, tl.uint64)
@@ -29,21 +29,10 @@ def draw_kernel(
     stream_down, stream_across, counter_down, counter_across,
     HAS_COUNTERS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Draw bits for all pairs of streams and counters.
+    """Draw 64 bits for each entry of a matrix of `size` entries and `columns` columns.
 
-    Args:
-        stream_ptr: Streams, found by their strides `stream_down` and `stream_across`.
-        counter_ptr: Counters, likewise, if there are any.
-        out_ptr: Where the bits go, row by row.
-        counter: The only counter, if not.
-        size: How many bits are drawn.
-        columns: Length of a row.
-        stream_down: From one row of streams to the next.
-        stream_across: From one stream to the next in its row.
-        counter_down: As for streams.
-        counter_across: As for streams.
-        HAS_COUNTERS: Whether each place has its own counter.
-        BLOCK: Places of a program.
+    Streams and counters have strides `_down` over rows and `_across` over columns; without
+    HAS_COUNTERS, all entries use `counter`.
     """
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < size

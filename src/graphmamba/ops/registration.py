@@ -1,4 +1,4 @@
-"""Turns the functions of a backend into operators that PyTorch differentiates, traces, exports."""
+"""Registers the functions of a backend as `torch.library` operators with gradients."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -11,20 +11,17 @@ from torch.autograd import forward_ad
 
 NAMESPACE = "graphmamba"
 
-LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")
-"""Operators live as long as the library that defines them."""
-
-Operator = Any
-"""One overload of an operator, whose class PyTorch keeps private."""
+LIBRARY = torch.library.Library(NAMESPACE, "FRAGMENT")  # its operators live as long as it does
+Operator = Any  # an overload of an operator, whose class is private in PyTorch
 
 
 def add_operator(schema: str, compute: Callable[..., Any], fake: Callable[..., Any]) -> Operator:
     """Define an operator and return it.
 
     Args:
-        schema: Its name, arguments and results.
-        compute: Its function, on every device.
-        fake: Returns empty tensors of the shapes that `compute` returns.
+        schema: Name, arguments and results.
+        compute: Implementation for all devices.
+        fake: Returns empty tensors of the shapes and types that `compute` returns.
     """
     name = LIBRARY.define(schema, tags=(torch.Tag.pt2_compliant_tag,))
     LIBRARY.impl(name, compute, "CompositeExplicitAutograd")
@@ -38,18 +35,12 @@ def add_gradients(
     backward: Callable[..., Any],
     set_up: Callable[..., None] | None = None,
 ) -> None:
-    """Give an operator its gradients.
-
-    Args:
-        operator: What `add_operator` returned.
-        backward: Gradients of its arguments, from a context and those of its results.
-        set_up: Keeps in the context what `backward` reads.
-    """
+    """Register the backward function of an operator; `set_up` saves what it reads."""
     torch.library.register_autograd(operator, backward, setup_context=set_up, lib=LIBRARY)
 
 
 def reject_second_derivative(forward: Operator, backward: Operator) -> None:
-    """Let nobody differentiate the gradients."""
+    """Make the second derivative of an operator raise."""
 
     def reject(ctx: Any, *gradients: Tensor) -> None:
         raise NotImplementedError(f"{forward.name()} can be differentiated only once")
@@ -58,7 +49,7 @@ def reject_second_derivative(forward: Operator, backward: Operator) -> None:
 
 
 def reject_tangents(name: str, *arguments: Tensor | None) -> None:
-    """Reject forward-mode differentiation, whose tangents an operator would drop silently."""
+    """Reject forward-mode differentiation: an operator would silently drop the tangents."""
     if torch.compiler.is_compiling():
         return
     for each in arguments:
@@ -70,9 +61,9 @@ def reject_tangents(name: str, *arguments: Tensor | None) -> None:
 
 
 def as_dense(arguments: Sequence[Any]) -> list[Any]:
-    """The arguments, with the numbers of each row side by side.
+    """Return the arguments, made contiguous along the last axis, as kernels read them.
 
-    Compilers may change how a tensor lies in memory; gradients may come as one number, expanded.
+    Gradients may be expanded scalars, and compilers may change strides.
     """
     return [
         x.contiguous() if isinstance(x, Tensor) and x.dim() > 0 and x.stride(-1) != 1 else x
@@ -81,44 +72,46 @@ def as_dense(arguments: Sequence[Any]) -> list[Any]:
 
 
 def either(tensor: Tensor | None, other: Tensor) -> Tensor:
-    """Some tensor for the place of one that is not there: kernels want a pointer, and read none."""
+    """Return `tensor`, or `other` as a placeholder pointer that the kernel does not read."""
     return other if tensor is None else tensor
 
 
 def launcher(module: str, function: str) -> Callable[..., Any]:
-    """A function of a module in `ops`, on the device of its first argument, with dense rows.
+    """Return a function that calls `function` of the module `ops.<module>`.
 
-    The module is imported by the first call, so that only the backend that runs has to be
-    installed.
+    It switches to the device of the first argument and makes rows dense. The module is imported at
+    the first call, so that a backend needs to be installed only if it runs.
     """
 
     def compute(*arguments: Any) -> Any:
         with torch.cuda.device_of(arguments[0]):
-            found = getattr(import_module(f"graphmamba.ops.{module}"), function)
-            return found(*as_dense(arguments))
+            launch = getattr(import_module(f"graphmamba.ops.{module}"), function)
+            return launch(*as_dense(arguments))
 
     return compute
 
 
 @dataclass(frozen=True)
 class SequenceOperator:
-    """What the backends of an operator on sequences share.
+    """An operator on packed sequences, with arguments (leaves, cu_seqlens, order, settings).
 
-    Its arguments are the leaves, `cu_seqlens`, `order` and the settings. A backend's module has
-    `forward`, which returns the output and what is kept for `backward`, and `backward`, which takes
-    the output's gradient, what was kept and all arguments, and returns the gradients of the leaves.
+    The module of a backend has `forward(*arguments)`, which returns the output and a tensor that
+    is saved, and `backward(grad, saved, *arguments)`, which returns the gradients of the leaves.
+
+    Args:
+        name: Name of the operator and of its folder in `ops`.
+        leaves: Schemas of the differentiable arguments.
+        settings: Schemas of the arguments that are not tensors.
+        shapes: Maps the module of a backend and all arguments to the shapes that `forward` returns.
     """
 
     name: str
     leaves: tuple[str, ...]
-    """The differentiable arguments, as a schema writes them."""
     settings: tuple[str, ...]
-    """The arguments that are no tensors, likewise."""
     shapes: Callable[..., tuple[tuple[Any, ...], tuple[Any, ...]]]
-    """Shapes of what `forward` returns, from the backend's module and all arguments."""
 
     def register(self, backend: str) -> Operator:
-        """Define the operator of a backend and that of its gradients; return the former."""
+        """Define the forward and backward operators of a backend; return the forward one."""
         name, count = f"{self.name}_{backend}", len(self.leaves)
         arguments = ", ".join((*self.leaves, "Tensor cu_seqlens", "Tensor? order", *self.settings))
 
@@ -132,9 +125,9 @@ class SequenceOperator:
             return first.new_empty(out), first.new_empty(kept, dtype=exact)
 
         def compute_gradients(grad: Tensor, kept: Tensor, *arguments: Any) -> tuple[Tensor, ...]:
-            found = launch_backward(grad, kept, *arguments)
-            pairs = zip(arguments[:count], found, strict=True)
-            return tuple(grad.new_empty(0) if leaf is None else own for leaf, own in pairs)
+            gradients = launch_backward(grad, kept, *arguments)
+            pairs = zip(arguments[:count], gradients, strict=True)
+            return tuple(grad.new_empty(0) if leaf is None else d_leaf for leaf, d_leaf in pairs)
 
         def fake_gradients(grad: Tensor, kept: Tensor, *arguments: Any) -> tuple[Tensor, ...]:  # noqa: ARG001
             return tuple(
@@ -145,7 +138,7 @@ class SequenceOperator:
         def set_up(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
             tensors, ctx.settings = inputs[: count + 2], inputs[count + 2 :]
             ctx.mark_non_differentiable(output[1])
-            # Else a tensor of zeros as large as what is kept would be made to be its gradient.
+            # Else autograd would allocate zeros as the gradient of the saved tensor.
             ctx.set_materialize_grads(False)
             ctx.save_for_backward(output[1], *tensors)
 
@@ -153,9 +146,9 @@ class SequenceOperator:
             kept, *tensors = ctx.saved_tensors
             if grad is None:
                 return (None,) * (len(tensors) + len(ctx.settings))
-            found = backward(grad, kept, *tensors, *ctx.settings)
-            pairs = zip(tensors[:count], found, strict=True)
-            gradients = tuple(None if leaf is None else own for leaf, own in pairs)
+            computed = backward(grad, kept, *tensors, *ctx.settings)
+            pairs = zip(tensors[:count], computed, strict=True)
+            gradients = tuple(None if leaf is None else d_leaf for leaf, d_leaf in pairs)
             return gradients + (None,) * (2 + len(ctx.settings))
 
         forward = add_operator(

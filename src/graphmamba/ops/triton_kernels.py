@@ -1,4 +1,4 @@
-"""Triton functions that several operators share: exact scalar functions, adding partial sums."""
+"""Triton functions that several operators share: accurate scalar functions, sums over programs."""
 
 from typing import no_type_check
 
@@ -12,10 +12,10 @@ LN_2 = tl.constexpr(0.6931471805599453)
 @no_type_check
 @triton.jit
 def softplus(x):
-    """Return log(1 + exp(x)) without the loss of digits of a logarithm near 1.
+    """Return log(1 + exp(x)), accurate also where the argument of the logarithm is near 1.
 
-    With e = exp(-|x|) it is max(x, 0) + log1p(e), and log1p(e) = 2 atanh(e / (2 + e)), whose
-    argument is at most 1/3: a polynomial fitted over that range is exact to 4e-10.
+    With e = exp(-|x|) it is max(x, 0) + log1p(e), and log1p(e) = 2 atanh(s) with s = e / (2 + e),
+    at most 1/3, for which a fitted polynomial has an error of 4e-10.
     """
     e = tl.exp2(-tl.abs(x) * LOG2_E)
     s = e / (2.0 + e)
@@ -24,14 +24,14 @@ def softplus(x):
     p = p * q + 0.1429629
     p = p * q + 0.19999851
     p = p * q + 0.33333334
-    # The 1 of the series is added last, so that small results keep all their digits.
+    # The leading term is added last, so that small results keep all digits.
     return tl.maximum(x, 0.0) + 2.0 * (s * q * p + s)
 
 
 @no_type_check
 @triton.jit
 def sigmoid(x):
-    """Return 1 / (1 + exp(-x)); exp may overflow to infinity, the quotient is then 0."""
+    """Return 1 / (1 + exp(-x)); 0 where exp overflows."""
     return 1.0 / (1.0 + tl.exp2(-x * LOG2_E))
 
 
@@ -40,7 +40,7 @@ def sigmoid(x):
 def hold_weight(a, x, dt, A):
     """Return (exp(dt A) - 1) / A, the zero-order hold of B, for a = exp(x), x = dt A.
 
-    Near 0 the difference loses its digits, so the series of (exp(x) - 1) / x takes over.
+    Near 0, where the difference cancels, it uses the series of (exp(x) - 1) / x.
     """
     is_small = tl.abs(x) < 0.5
     series = x * (1.0 / 40320.0) + 1.0 / 5040.0
@@ -56,7 +56,7 @@ def hold_weight(a, x, dt, A):
 @no_type_check
 @triton.jit
 def hold_weight_slope(a, w, x, dt, A):
-    """Return the derivative of `hold_weight` by A, (dt exp(dt A) - w) / A, likewise."""
+    """Return the derivative of `hold_weight` by A, (dt exp(dt A) - w) / A."""
     is_small = tl.abs(x) < 0.5
     series = x * (1.0 / 45360.0) + 1.0 / 5760.0
     series = series * x + 1.0 / 840.0
@@ -71,7 +71,7 @@ def hold_weight_slope(a, w, x, dt, A):
 @no_type_check
 @triton.jit
 def store_part(ptr, c, sums, FIRST: tl.constexpr, SIZE: tl.constexpr):
-    """Store the SIZE sums from FIRST on."""
+    """Store the columns FIRST to FIRST + SIZE."""
     if SIZE > 0:
         tl.store(ptr + c - FIRST, sums, mask=(c >= FIRST) & (c < FIRST + SIZE))
 
@@ -82,7 +82,10 @@ def add_lines_kernel(
     lines_ptr, a_ptr, b_ptr, c_ptr, d_ptr, lines, A: tl.constexpr, B: tl.constexpr,
     C: tl.constexpr, D: tl.constexpr, LINES: tl.constexpr, COLUMNS: tl.constexpr,
 ):  # fmt: skip
-    """Add up lines, LINES at a time, COLUMNS a program; their parts go to tensors of their own."""
+    """Sum rows (lines) of partial sums; split the result into tensors of A, B, C, D entries.
+
+    A program sums COLUMNS columns, LINES rows per iteration.
+    """
     LINE: tl.constexpr = A + B + C + D
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     total = tl.zeros([LINES, COLUMNS], tl.float32)

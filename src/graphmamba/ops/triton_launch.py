@@ -1,4 +1,4 @@
-"""What the launchers of several kernels share: blocks, partial sums, sums over repeated rows."""
+"""Host functions that several kernels share: block sizes, sums over programs and repeated rows."""
 
 import torch
 from jaxtyping import Float, Int
@@ -8,21 +8,20 @@ from graphmamba.ops.triton_kernels import add_lines_kernel
 
 
 def ceil_div(size: int, block: int) -> int:
-    """Number of blocks that hold so many; Triton's own takes several microseconds."""
+    """Integer division rounded up; `triton.cdiv` takes several microseconds."""
     return -(-size // block)
 
 
 def power_of_two(size: int) -> int:
-    """Return the least power of two that is not below `size`, at least 1."""
+    """Return the smallest power of two that is at least `size`, and at least 1."""
     return 1 << max(size - 1, 0).bit_length()
 
 
-HOPPER = (9, 0)
-"""The first GPUs with programmatic dependent launches."""
+HOPPER = (9, 0)  # first compute capability with programmatic dependent launch
 
 
 def starts_early(device: torch.device) -> bool:
-    """Tell whether a kernel can be put in place while the one before it is ending."""
+    """Whether the device supports programmatic dependent launch."""
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= HOPPER
 
 
@@ -30,22 +29,16 @@ FEW_ROWS, MOST_SUMS = 512, 4
 
 
 def add_partial_sums(partial: Float[Tensor, "programs numbers"], *sums: Tensor) -> None:
-    """Add the rows that programs have left into up to four tensors, one behind the other.
-
-    In a fixed order and without atomics.
-    """
+    """Sum over programs in a fixed order; the columns are split into up to four tensors `sums`."""
     count, numbers = partial.shape
-    places = [*sums, *[partial] * (MOST_SUMS - len(sums))]
+    outputs = [*sums, *[partial] * (MOST_SUMS - len(sums))]
     sizes = [each.numel() for each in sums] + [0] * (MOST_SUMS - len(sums))
-    # A program goes down its columns step by step: many rows want more of them, and large steps.
+    # Many rows need more programs, and more rows per iteration.
     step, columns, warps = (32, 32, 4) if count <= FEW_ROWS else (256, 8, 8)
     add_lines_kernel[(ceil_div(numbers, columns),)](
-        *(partial, *places, count),
-        **dict(zip("ABCD", sizes, strict=True)),
-        LINES=step,
-        COLUMNS=columns,
-        num_warps=warps,
-    )
+        partial, *outputs, count, **dict(zip("ABCD", sizes, strict=True)), LINES=step,
+        COLUMNS=columns, num_warps=warps,
+    )  # fmt: skip
 
 
 def sum_rows(
@@ -55,17 +48,16 @@ def sum_rows(
     *,
     is_permutation: bool,
 ) -> Float[Tensor, "rows inner"]:
-    """Return for each row the sum of `values` over the steps that read it, in a fixed order.
+    """Sum `values` over the steps that read each row, in a fixed order.
 
     Args:
-        values: What each step adds; in a permutation, that of step `t` lies at `order[t]`.
-        order: The row that each step reads; in a permutation, its slot.
+        values: Gradient of each step; in a permutation, that of step `t` is at `order[t]`.
+        order: Step `t` reads row `order[t]`; in a permutation, row `order[t] % rows`.
         rows: Number of rows.
-        is_permutation: Whether `order` holds each slot once; slot s belongs to row s % rows.
+        is_permutation: Whether `order` is a permutation of the steps.
     """
     if is_permutation:
         return values.view(-1, rows, values.shape[1]).sum(0)
-    # Sorting brings the steps of a row side by side; each row then adds its own one by one.
     by_row = torch.argsort(order, stable=True)
     counts = torch.zeros(rows, dtype=torch.long, device=order.device)
     counts.index_add_(0, order.long(), torch.ones_like(order, dtype=torch.long))

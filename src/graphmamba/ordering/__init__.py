@@ -1,4 +1,4 @@
-"""Node orders: from scores of the nodes to sequences (`order`, `cu_seqlens`)."""
+"""Node orders: from scores of nodes to sequences (`order`, `cu_seqlens`)."""
 
 from graphmamba.ordering.permutation import NodeOrder, order_layers, order_nodes
 from graphmamba.ordering.policy import ABLATIONS, PUBLISHED, OrderPolicy

@@ -1,6 +1,6 @@
-"""Node orders: scores and noise as integer sort keys, the same on all devices, and one sort.
+"""Node orders: one sort by integer keys orders all graphs, bins, samples and layers.
 
-One sort orders all graphs, bins, samples and layers.
+Scores and noise become integers that are the same on all devices.
 """
 
 from collections import defaultdict
@@ -19,43 +19,36 @@ from graphmamba.ordering.policy import OrderPolicy
 
 BIN_BITS = 32
 WORD_BITS = 63
-ALIGNED = 4
-"""Entries of `cu_seqlens` in 16 bytes."""
-MOST_TOKENS = 1 << 22
-"""Most tokens of one sort; beyond that, layers are sorted one by one to save memory."""
-CLUSTER_STREAM, SPECTRAL_STREAM = -2, -3
-"""Random streams of clusters and low-frequency functions, different from those of nodes."""
+ALIGNED = 4  # entries of `cu_seqlens` in 16 bytes
+MOST_TOKENS = 1 << 22  # of one sort; with more, layers are sorted one by one to save memory
+CLUSTER_STREAM, SPECTRAL_STREAM = -2, -3  # random streams, different from those of nodes
 NOISE_BITS = 28
 NORMAL_TERMS = 12
 FLOAT_BITS = 32
+# Bound on degrees for torch.export, where the number of edges is unknown: degree, noise and up to
+# seven samples fit into one 64-bit word.
 MOST_DEGREES = 1 << 32
-"""Bound on degrees in an exported program, in which the number of edges is unknown: degree, noise
-and up to seven samples fit into one 64-bit word."""
+# Smaller eigenvalues count as 0. Their eigenvectors are constant on each connected component; their
+# coefficients are so large that the nodes of a component nearly always stay together.
 FLATTEST = 1e-8
-"""Eigenvalues below it count as 0. Their eigenvectors are constant on each connected component, and
-get coefficients so large that components nearly always follow one another."""
-TIE_BITS = {"spectral": 20}
-"""Random bits that break ties; fewer where ties are rare, so that all keys fit into one word."""
-SortKey = tuple[Int[Tensor, "lines nodes"], int]
-"""Sort keys, and their exclusive bound. A line is one sample of one layer."""
-NodeKey = tuple[Int[Tensor, " nodes"], int]
-"""Sort keys shared by all lines, and their bound."""
+TIE_BITS = {"spectral": 20}  # fewer than NOISE_BITS, since ties are rare: keys fit into one word
+SortKey = tuple[Int[Tensor, "lines nodes"], int]  # keys, exclusive bound; line: sample of a layer
+NodeKey = tuple[Int[Tensor, " nodes"], int]  # keys that all lines share, exclusive bound
 
 
 @dataclass(frozen=True)
 class NodeOrder:
-    """Sequences laid end to end: sequence `i` is tokens `cu_seqlens[i]` to `cu_seqlens[i + 1]`."""
+    """Packed sequences: sequence `i` is tokens `cu_seqlens[i]` to `cu_seqlens[i + 1]`."""
 
     order: Int[Tensor, " tokens"] | None
-    """Index `sample * nodes + node` of each token; None for the nodes as they are."""
+    """Index `sample * nodes + node` of each token; None if nodes keep their order."""
     cu_seqlens: Int32[Tensor, " boundaries"]
     """Boundaries of the sequences, by sample, graph and bin."""
     samples: int
-    """Number of samples: orders of the whole batch, one after another."""
+    """Number of orders of the whole batch, one after another."""
 
 
-Request = tuple[OrderPolicy, int, int]
-"""Policy, number of samples, and number of the layer."""
+Request = tuple[OrderPolicy, int, int]  # policy, number of samples, index of the layer
 
 
 def order_nodes(
@@ -64,8 +57,8 @@ def order_nodes(
     """Order the nodes of every graph `samples` times.
 
     Random numbers depend only on the seed, the layer, the sample, the key of the graph and the
-    index of the node in its graph: not on the device or the other graphs of the batch. No shape
-    depends on the data, and nothing waits for the device.
+    index of the node in its graph, not on the device or on other graphs. Shapes do not depend on
+    values, and no GPU is synchronised.
     """
     return order_layers(policy, topology, samples=samples, layers=range(layer, layer + 1))[0]
 
@@ -73,7 +66,7 @@ def order_nodes(
 def order_layers(
     policy: OrderPolicy, topology: Topology, *, samples: int = 1, layers: range
 ) -> list[NodeOrder]:
-    """Order the nodes for several layers by one sort, with the results of `order_nodes`."""
+    """Order the nodes for several layers in one sort; same results as `order_nodes`."""
     check_given(policy, topology.columns)
     if topology.seed is None and policy.is_random:
         raise UserError("topology.seed must be given for a random order, got None")
@@ -94,42 +87,41 @@ def order_layers(
         words = _join(_keys(policy, topology, samples, layers))
     order, word = _sort(words, topology, tokens)
     if policy.bins > 1:
-        # The group is the first digit: each begins where the other digits can only be 0.
+        # The group is the most significant key: group g begins at the first word >= g * rest.
         boundaries = _find_groups(word, groups, words[0][1] // max(groups, 1), tokens, len(layers))
     orders = order.view(len(layers), tokens).unbind()
     return [NodeOrder(*each, samples) for each in zip(orders, boundaries, strict=True)]
 
 
 def node_orders_of(requests: Iterable[Request], topology: Topology) -> dict[Request, NodeOrder]:
-    """Make the node orders that the layers request."""
+    """Compute the requested node orders."""
     layers: dict[tuple[OrderPolicy, int], set[int]] = defaultdict(set)
     for policy, samples, layer in requests:
         layers[policy, samples].add(layer)
-    made: dict[Request, NodeOrder] = {}
+    computed: dict[Request, NodeOrder] = {}
     for (policy, samples), numbers in layers.items():
         every = range(min(numbers), max(numbers) + 1)
         are_many = len(every) * samples * topology.batch.shape[0] > MOST_TOKENS
         for run in [range(number, number + 1) for number in numbers] if are_many else [every]:
             orders = order_layers(policy, topology, samples=samples, layers=run)
-            made |= {
-                (policy, samples, layer): each for layer, each in zip(run, orders, strict=True)
-            }
-    return made
+            for layer, each in zip(run, orders, strict=True):
+                computed[policy, samples, layer] = each
+    return computed
 
 
 def check_given(
     policy: OrderPolicy, columns: Mapping[str, Tensor], prefix: str = "topology."
 ) -> None:
-    """Reject a batch without the columns that the policy reads; `prefix` is for messages."""
+    """Reject a batch without the columns that the policy reads."""
     for name, reader in policy.columns.items():
         if columns.get(name) is None:
             raise UserError(f"{prefix}{name} must be given for {reader}, got None")
 
 
 def _keys(policy: OrderPolicy, topology: Topology, samples: int, layers: range) -> list[SortKey]:
-    """Sort keys of the tokens, one row per line (layer, sample); the group comes first."""
+    """Sort keys of the tokens, most significant (the group) first; a line per layer and sample."""
     device, lines = topology.batch.device, len(layers) * samples
-    # One stream of random bits for each layer and sample of each graph, one draw for each node.
+    # One random stream per layer, sample and graph, one draw per node.
     zeros = torch.zeros(topology.num_graphs + 1, dtype=torch.int64, device=device)
     seed = zeros[0] if topology.seed is None else topology.seed
     graph_key = topology.columns.get("graph_key", zeros[1:])
@@ -146,7 +138,7 @@ def _keys(policy: OrderPolicy, topology: Topology, samples: int, layers: range) 
     if policy.bins > 1:
         if policy.bin_assignment == "modulo":
             bins = place % policy.bins
-        else:  # by bits that the noise does not read
+        else:  # from bits that are not used for noise
             bins = (take_bits(bits, 0, BIN_BITS) * policy.bins) >> BIN_BITS
         group = group * policy.bins + bins
     keys = [(group, groups)]
@@ -164,13 +156,13 @@ def _keys(policy: OrderPolicy, topology: Topology, samples: int, layers: range) 
 def _cluster_keys(
     policy: OrderPolicy, topology: Topology, streams: Int[Tensor, "lines graphs"]
 ) -> list[SortKey]:
-    """Sort keys that keep communities together, in random order if there is noise."""
+    """Sort keys that keep clusters together, in random order if there is noise."""
     cluster = topology.columns["cluster"]
     if cluster.is_floating_point():
         raise UserError(f"topology.cluster must hold integers, got {cluster.dtype}")
     cluster = cluster.long()
-    # A number may be any; its rank among all is below the node count, and parts clusters that
-    # drew alike.
+    # Cluster numbers are arbitrary; their rank is below the number of nodes. It separates clusters
+    # with equal random keys.
     rank = torch.searchsorted(cluster.sort().values, cluster)
     number: SortKey = (rank.expand(streams.shape[0], -1), topology.batch.shape[0] + 1)
     if policy.noise == "none":
@@ -180,9 +172,9 @@ def _cluster_keys(
 
 
 def _join(keys: Sequence[SortKey]) -> list[SortKey]:
-    """Pack keys, the most significant first, into 64-bit words as far as they fit.
+    """Pack keys, the most significant first, into as few 64-bit words as possible.
 
-    A key that does not fit, or may not in an exported program, starts another word.
+    A key that does not fit, or in an exported program might not fit, starts another word.
     """
     words: list[SortKey] = []
     for values, number in keys:
@@ -215,9 +207,9 @@ def _words_by_kernel(
 def _sort(
     words: Sequence[SortKey], topology: Topology, tokens: int
 ) -> tuple[Int[Tensor, " all_tokens"], Int[Tensor, " all_tokens"]]:
-    """Stable sort by several words, the first one most significant; also returns that one sorted.
+    """Stable sort by several words, the most significant first.
 
-    Indices count within each layer of `tokens` tokens.
+    Returns indices within each layer of `tokens` tokens, and the first word, sorted.
     """
     values, _ = words[-1]
     if len(words) == 1 and uses_triton("auto", values.device):
@@ -226,7 +218,7 @@ def _sort(
         if is_ranked(values.shape[0], topology):
             return rank_words(values, topology, tokens)
     word, order = torch.sort(values.flatten(), stable=True)
-    # Keys after the first are sorted before it, since a stable sort keeps what it finds.
+    # Sort by the least significant word first: stable sorts keep the order of equal keys.
     for earlier, _ in reversed(words[:-1]):
         word, place = torch.sort(earlier.flatten()[order], stable=True)
         order = order[place]
@@ -239,7 +231,7 @@ def _find_groups(
 ) -> list[Int32[Tensor, " boundaries"]]:
     """Boundaries of the sequences of each layer, from the sorted words."""
     own = groups // layers
-    # Rows of a multiple of 16 bytes: kernels need not be compiled for others too.
+    # Rows are aligned to 16 bytes, so that Triton compiles kernels for aligned pointers only.
     width = own + 1 if layers == 1 else (own // ALIGNED + 1) * ALIGNED
     if uses_triton("auto", word.device):
         from graphmamba.ordering.triton import find_boundaries
@@ -265,7 +257,7 @@ def out_degree(topology: Topology) -> Int[Tensor, " nodes"]:
 def node_key(policy: OrderPolicy, topology: Topology) -> NodeKey:
     """Sort key of the score, without noise."""
     if policy.score == "degree":
-        # No float holds degree and noise exactly: they stay two keys.
+        # A separate key from the noise, since a float cannot represent their sum exactly.
         degree, number = out_degree(topology), topology.edge_index.shape[1] + 1
         if torch.compiler.is_exporting() and not is_sure(number <= MOST_DEGREES):
             return degree.long().clamp_max(MOST_DEGREES - 1), MOST_DEGREES
@@ -279,14 +271,7 @@ def score_key(
     bits: Int[Tensor, "lines nodes"],
     streams: Int[Tensor, "lines graphs"],
 ) -> SortKey:
-    """Sort key of the score, with `uniform` or `normal` noise but without tie-breaking.
-
-    Args:
-        policy: A policy with a score.
-        topology: The batch.
-        bits: Random bits of each node in each line.
-        streams: Random stream of each graph.
-    """
+    """Sort key of the score, with `uniform` or `normal` noise but without tie-breaking."""
     if policy.score == "spectral":
         field = _low_frequency(policy.num_eigenvectors, topology, streams)
         return _as_sortable(field.float()), 1 << FLOAT_BITS
@@ -295,7 +280,7 @@ def score_key(
         return values.expand_as(bits), number
     score = _score(policy, topology)
     width = policy.noise_width * _deviation(policy, topology, score)
-    if policy.noise == "uniform":  # in [0, 1), from the bits that break ties elsewhere
+    if policy.noise == "uniform":  # in [0, 1), from the bits of tie-breaking
         noise = noise_key(bits)[0].double() / (1 << NOISE_BITS)
     else:
         noise = _normal(bits)
@@ -307,7 +292,7 @@ def _score(policy: OrderPolicy, topology: Topology) -> Float64[Tensor, " nodes"]
         return out_degree(topology).double()
     if policy.score == "eigenvector":
         return topology.columns["centrality"].double()
-    # Rows are few numbers wide; added up one by one, they round alike everywhere.
+    # Columns are added one by one, for the same rounding on all devices.
     columns = topology.columns["random_walk"].double().unbind(dim=1)
     return -sum(columns, start=torch.zeros_like(columns[0]))
 
@@ -318,23 +303,22 @@ def _low_frequency(
     """Random low-frequency function on each graph, new for each line.
 
     A Gaussian free field restricted to the lowest Laplacian eigenvectors: normal coefficients
-    divided by the root of the eigenvalue. Its distribution does not depend on the signs of
-    eigenvectors, nor on the basis of a repeated eigenvalue, unless only some of its eigenvectors
-    are used.
+    divided by the square root of the eigenvalue. Its distribution does not depend on the signs of
+    eigenvectors, nor on the basis of a repeated eigenvalue unless it is cut.
     """
     vectors = topology.columns["laplacian_vectors"][:, :num_eigenvectors]
     values = topology.columns["laplacian_values"][:, :num_eigenvectors]
-    # graphs of few nodes have fewer vectors than columns
+    # graphs of few nodes have NaN in some columns
     waves = (vectors.double() / values.double().clamp_min(FLATTEST).sqrt()).nan_to_num(0.0)
     apart = draw_bits(streams, SPECTRAL_STREAM)
     numbers = torch.arange(waves.shape[1], device=waves.device)
     drawn = _normal(draw_bits(apart.reshape(-1, 1), numbers))
     coefficients = drawn.view(*streams.shape, waves.shape[1]).unbind(dim=2)
     score = waves.new_zeros(streams.shape[0], waves.shape[0])
-    # added up one by one, they round alike everywhere
+    # added one by one, for the same rounding on all devices
     for coefficient, wave in zip(coefficients, waves.unbind(dim=1), strict=True):
         score = score + coefficient.index_select(1, topology.batch) * wave
-    # What all nodes of a graph have in common is large, and would cost the rest its digits.
+    # The constant part is large and would cost digits in float32.
     return score - score.index_select(1, topology.starts()[topology.batch])
 
 
@@ -343,8 +327,8 @@ def _deviation(
 ) -> Float64[Tensor, " nodes"]:
     """Standard deviation of the score over its graph or the batch, for each node.
 
-    Sums are over integers, which do not depend on the order of summation. Nodes of a padding graph
-    do not count.
+    Sums are over integers, so they do not depend on the order of summation. Nodes of a padding
+    graph are left out.
     """
     resolution = 1 if policy.score == "degree" else 1 << 16
     whole = (score * resolution).round().long()
@@ -357,13 +341,12 @@ def _deviation(
         is_real = (nodes < topology.num_real_nodes).long()
     values = torch.stack([is_real, whole * is_real, whole * whole * is_real])
     count, total, squares = sums.index_add(1, group, values).double()
-    # One node has no spread, an empty graph no nodes: neither divides by zero.
     variance = (squares - total * total / count.clamp_min(1)) / (count - 1).clamp_min(1)
     return (variance.clamp_min(0).sqrt() / resolution)[group]
 
 
 def _normal(bits: Int[Tensor, "*shape"]) -> Float64[Tensor, "*shape"]:
-    """Nearly normal numbers: twelve uniform ones minus six, the same bits on every device."""
+    """Nearly normal numbers: the sum of twelve uniform ones, minus six; exact on every device."""
     terms = torch.arange(NORMAL_TERMS, device=bits.device)
     whole, _ = noise_key(draw_bits(bits.reshape(-1, 1), terms))
     return whole.sum(dim=1).view_as(bits).double() / (1 << NOISE_BITS) - NORMAL_TERMS / 2
@@ -375,17 +358,16 @@ def noise_key(bits: Int[Tensor, "*shape"], count: int = NOISE_BITS) -> SortKey:
 
 
 def _as_sortable(score: Float32[Tensor, "*shape"]) -> Int[Tensor, "*shape"]:
-    """Integers in range(2**32) that sort as the numbers do."""
-    # Zero has two signs, which must not tell equal scores apart.
-    bits = (score + 0.0).view(torch.int32).long()
-    # Negative numbers have their magnitude in the low bits, where more must come to mean less.
+    """Integers in range(2**32) in the order of the scores."""
+    bits = (score + 0.0).view(torch.int32).long()  # -0.0 + 0.0 is 0.0
+    # Invert negative numbers, whose bits are sign and magnitude.
     return torch.where(bits < 0, -bits - 1, bits + (1 << (FLOAT_BITS - 1)))
 
 
 def is_sure(fact: bool) -> bool:
     """Whether a condition on sizes holds; in `torch.export`, whether it holds for all sizes.
 
-    Testing it otherwise would limit the exported program to sizes like those of its example.
+    A plain test would limit the exported program to sizes for which it has the same result.
     """
     if not torch.compiler.is_exporting():
         return fact

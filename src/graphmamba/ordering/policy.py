@@ -13,14 +13,13 @@ Clusters = Literal["none", "first", "tie_breaking"]
 BinAssignment = Literal["random", "modulo"]
 Direction = Literal["forward", "reverse", "bidirectional"]
 
-MOST_BINS = 1 << 16
-"""Most bins: each graph has so many sequences, even if it has fewer nodes."""
+MOST_BINS = 1 << 16  # per graph; each is a sequence, even if it is empty
+# Columns that a score reads, besides the edges.
 COLUMNS_OF: dict[ScoreName, tuple[str, ...]] = {
     "eigenvector": ("centrality",),
     "random_walk": ("random_walk",),
     "spectral": ("laplacian_vectors", "laplacian_values"),
 }
-"""Columns that a score reads, beside the edges."""
 
 
 @dataclass(frozen=True)
@@ -134,9 +133,8 @@ PUBLISHED = {
     "Mamba_Eigen_Bucket": OrderPolicy(
         score="eigenvector", noise="uniform", noise_scope="batch", bins=3
     ),
-    # The published code draws one order of the clusters' numbers for a whole batch and, at
-    # evaluation, the order inside of them once; here each graph and sample has its own draws, which
-    # follow the same law for a graph by itself.
+    # The published code draws one order of cluster numbers per batch and, at evaluation, one order
+    # inside clusters; here each graph and sample has its own, with the same distribution per graph.
     "Mamba_Cluster": OrderPolicy(score="none", clusters="first"),
     "Mamba_Cluster_Bucket": OrderPolicy(clusters="tie_breaking", bins=3, bin_assignment="modulo"),
     "Mamba_RWSE": OrderPolicy(score="random_walk", noise="normal", noise_scope="batch"),

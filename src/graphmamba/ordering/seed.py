@@ -25,8 +25,7 @@ class NoiseSeed(nn.Module):
 
     seed: Tensor
     passes: Tensor
-    process: int = 0
-    """Rank of this process; not a buffer, since buffers are broadcast."""
+    process: int = 0  # rank; not a buffer, since DDP broadcasts buffers
 
     def __init__(self, seed: int = 0) -> None:
         super().__init__()
@@ -37,7 +36,7 @@ class NoiseSeed(nn.Module):
         """Return the seed of this pass; in training, advance the counter."""
         if not self.training:
             return self.seed
-        # A backward pass calls a model only to make activations again; no public name tells it.
+        # In a backward pass, the model is called only to recompute activations.
         if not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1:
             raise UserError(
                 "a model that draws its node orders must not be checkpointed as a whole, since "
@@ -47,18 +46,17 @@ class NoiseSeed(nn.Module):
         return draw_bits(self.seed, self.passes)
 
     def of_dropouts(self, seed: Int[Tensor, ""], parts: range) -> list[Int[Tensor, ""]]:
-        """Return seeds for the dropout of these parts of the model, from the seed of a pass."""
-        # the other way round, or they would follow the bits that some order is drawn from
-        own = draw_bits(~seed, self.process)
-        # Each a tensor of its own: torch.compile looks at the whole that a view is taken of.
+        """Return a dropout seed for each part of the model, from the seed of a pass."""
+        own = draw_bits(~seed, self.process)  # inverted, to be independent of node orders
+        # Separate tensors, since torch.compile traces the base of a view.
         return [draw_bits(own, part) for part in parts]
 
 
 class DrawnSeed(nn.Module):
     """A seed from torch's generator for every forward pass in training, a fixed one at evaluation.
 
-    As with `torch.nn.Dropout`, `torch.manual_seed` determines it, and activation checkpointing,
-    which restores the generator, gets the same seed again.
+    As for `torch.nn.Dropout`, `torch.manual_seed` determines it, and activation checkpointing,
+    which restores the generator, repeats it.
 
     Args:
         seed: Seed at evaluation, a buffer; random if None.

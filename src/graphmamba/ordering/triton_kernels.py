@@ -1,4 +1,4 @@
-"""Triton kernels that put tokens in order: sort keys, ranks, and where sequences begin."""
+"""Triton kernels of node orders: sort keys, ranks, and boundaries of sequences."""
 
 from typing import no_type_check
 
@@ -7,10 +7,8 @@ import triton.language as tl
 
 from graphmamba.ops.random_kernels import draw
 
-BIN_BITS, NOISE_BITS = tl.constexpr(32), tl.constexpr(28)
-"""As in `permutation`; a test compares them."""
-BEYOND = tl.constexpr((1 << 63) - 1)
-"""More than any word."""
+BIN_BITS, NOISE_BITS = tl.constexpr(32), tl.constexpr(28)  # as in `permutation`
+BEYOND = tl.constexpr((1 << 63) - 1)  # larger than any word
 
 
 @no_type_check
@@ -21,27 +19,10 @@ def word_kernel(
     BINS: tl.constexpr, HAS_KEY: tl.constexpr, HAS_SCORE: tl.constexpr, HAS_NOISE: tl.constexpr,
     HAS_RANDOM_BINS: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Write the digits group, score and noise of each token as one number.
+    """Write a sort key for each token: (line, graph, bin), score and noise as digits of a word.
 
-    Args:
-        word_ptr: The numbers, line by line.
-        batch_ptr: Graph of each node.
-        starts_ptr: First node of each graph.
-        seed_ptr: Seed of the draws.
-        key_ptr: What names each graph, if it has a name.
-        score_ptr: Score of each node, if there is one.
-        nodes: Nodes of a line.
-        graphs: Graphs of a line.
-        samples: Lines of a layer.
-        first_layer: Number of the layer that comes first.
-        lines: Lines of all layers.
-        number: Scores are below it.
-        BINS: Groups of a graph.
-        HAS_KEY: Whether graphs have names.
-        HAS_SCORE: Whether nodes have scores.
-        HAS_NOISE: Whether ties are broken at random.
-        HAS_RANDOM_BINS: Whether nodes are assigned to bins at random.
-        BLOCK: Tokens of a program.
+    A line is one sample of one layer. Scores are integers below `number`; `key_ptr` is the
+    `graph_key`, which selects the random stream of a graph.
     """
     at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
     inside = at < lines * nodes.to(tl.int64)
@@ -75,21 +56,11 @@ def rank_kernel(
     word_ptr, batch_ptr, starts_ptr, order_ptr, sorted_ptr, nodes, tokens, blocks,
     ROWS: tl.constexpr, TILE: tl.constexpr,
 ):  # fmt: skip
-    """Count for some nodes of a line how many come before them, and put them there.
+    """Rank ROWS nodes of a line by counting smaller words, and write them to their positions.
 
-    Only graphs of these nodes have to be looked at: words begin with the graph, graphs ascend.
-
-    Args:
-        word_ptr: What is sorted by, line by line.
-        batch_ptr: Graph of each node.
-        starts_ptr: First node of each graph, and the number of nodes.
-        order_ptr: Slot of each token in its layer.
-        sorted_ptr: Word of each token.
-        nodes: Nodes of a line.
-        tokens: Tokens of a layer.
-        blocks: Programs of a line.
-        ROWS: Nodes of a program.
-        TILE: Nodes that they are compared with at a time.
+    Only nodes of the same graphs are compared, TILE at a time: batch is sorted, and the graph is
+    the most significant key. `blocks` is the number of programs per line, `tokens` the number of
+    tokens per layer, within which the order counts.
     """
     program = tl.program_id(0)
     line, first = (program // blocks).to(tl.int64), (program % blocks) * ROWS
@@ -104,7 +75,7 @@ def rank_kernel(
     for start in range(begin, end, TILE):
         other = start + tl.arange(0, TILE)
         theirs = tl.load(words + other, mask=other < end, other=BEYOND)
-        # Of equal words the earlier node comes first: for it, one more is enough to be beyond.
+        # Of equal words the earlier node comes first: it is smaller than word + 1.
         limit = own[:, None] + (other[None, :] < node[:, None]).to(tl.int64)
         is_before += (theirs[None, :] < limit).to(tl.int32)
     token = line * nodes + begin + tl.sum(is_before, axis=1)
@@ -119,20 +90,10 @@ def rank_kernel(
 def boundary_kernel(
     sorted_ptr, out_ptr, size, width, groups, own, rest, tokens, total, rounds, BLOCK: tl.constexpr
 ):  # fmt: skip
-    """Find the first token of each group, counted in its layer, by halving.
+    """Find the first token of each group by binary search, relative to its layer.
 
-    Args:
-        sorted_ptr: Word of each token, ascending.
-        out_ptr: Boundaries, one layer in a row.
-        size: How many there are.
-        width: Boundaries of a row.
-        groups: Groups of all layers.
-        own: Groups of a layer.
-        rest: Words of a group.
-        tokens: Tokens of a layer.
-        total: Tokens of all layers.
-        rounds: How often `total + 1` can be halved.
-        BLOCK: Boundaries of a program.
+    The output has `size` entries, one row of `width` per layer. There are `groups` groups, `own` of
+    them per layer, with `rest` possible words each, and `total` tokens, `tokens` of them per layer.
     """
     at = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
     layer = at // width

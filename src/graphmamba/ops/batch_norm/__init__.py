@@ -1,4 +1,4 @@
-"""Batch normalisation with what stands before and after it, as one operation."""
+"""Batch normalisation fused with sums, activation and dropout."""
 
 from typing import Any
 
@@ -37,35 +37,34 @@ def batch_norm_act(
     is_synced: bool = False,
     backend: TritonBackend = "auto",
 ) -> Rows:
-    r"""Add, normalise each channel over all rows, activate, drop, add.
+    r"""Batch normalisation with the sums, activation and dropouts around it.
 
     .. math::
         y = a + \mathrm{drop}(\sigma(\mathrm{BN}(b + \mathrm{drop}(x))))
 
-    A batch of fewer than two rows is normalised with the running statistics, which it leaves as
-    they are. The Triton form takes two kernels forward and two backward, keeps neither masks nor
-    normalised rows, and gives the same bits whenever it is run again.
+    A batch of fewer than two rows is normalised with the running statistics, which stay unchanged.
+    The Triton form launches two kernels forward and two backward, saves neither masks nor
+    normalised rows, and is bitwise reproducible.
 
     Args:
-        x: Rows; float32, bfloat16 or float16, in the reference float64 too, as are those below.
+        x: Rows; float32, bfloat16 or float16, in the reference also float64. So are b and a.
         weight: Scale of each channel.
         bias: Shift of each channel.
-        running: Statistics to evaluate with; training moves them in place.
-        before: b, added before the norm; nothing if None.
-        after: a, added at the end; nothing if None.
-        activation: After the norm.
-        drop_before: Dropout of x; none if None.
-        drop_after: Dropout after the activation; none if None.
-        is_training: Whether the statistics are those of the batch; else those of `running`.
+        running: Running statistics, updated in place in training.
+        before: b, added before the norm.
+        after: a, added at the end.
+        activation: Activation after the norm.
+        drop_before: Dropout of x.
+        drop_after: Dropout after the activation.
+        is_training: Whether to use the statistics of the batch instead of the running ones.
         eps: Added to the variance.
-        count: Number of real rows, all if None. The others, which come last, do not count: they
-            become a, or 0, and only a gets a gradient from them.
-        is_synced: Whether the batches of all processes are normalised together; by the reference.
-        backend: `auto` is `triton` for tensors on a GPU and `reference` for the others, and where
-            `torch.compile` sees it.
+        count: Number of real rows, all if None. The rows after them are padding: they are left out
+            of the statistics, become a, or 0, and only a gets a gradient from them.
+        is_synced: Whether statistics are computed over all processes; reference only.
+        backend: `auto` is `triton` on a GPU, and `reference` elsewhere and under `torch.compile`.
 
     Returns:
-        Rows of the type that PyTorch promotes those of x, b and a to.
+        Rows of the promoted type of x, b and a.
 
     Example:
         >>> running = Running(torch.zeros(3), torch.ones(3))
@@ -101,7 +100,7 @@ _forward, _backward = (launcher("batch_norm.triton", name) for name in ("forward
 
 
 class _BatchNormAct(torch.autograd.Function):
-    """The kernels with their gradients; arguments as `triton.forward` takes them."""
+    """The kernels with their gradients; takes the arguments of `triton.forward`."""
 
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> Tensor:
@@ -120,5 +119,5 @@ class _BatchNormAct(torch.autograd.Function):
         dx, d_weight, d_bias, d_before = _backward(grad, *ctx.saved_tensors, *ctx.settings)
         if before is not None and d_before.shape != dx.shape:
             d_before = dx
-        given = dx, d_weight, d_bias, None if before is None else d_before
-        return *given, grad if ctx.has_after else None, *[None] * 12
+        gradients = dx, d_weight, d_bias, None if before is None else d_before
+        return *gradients, grad if ctx.has_after else None, *[None] * 12

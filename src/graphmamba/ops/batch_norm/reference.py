@@ -14,38 +14,28 @@ from graphmamba.ops.dropout import Drop, dropped
 Rows = Float[Tensor, "rows channels"]
 Channels = Float[Tensor, " channels"]
 
+# Rows are centred first where mean^2 exceeds FAR times the variance. On a CPU, PyTorch folds the
+# mean into the bias: a mean of a thousand standard deviations then costs three of seven digits.
 FAR = 1e5
-"""Variances that the square of a mean may have before rows are centred. PyTorch's norm for a CPU
-multiplies and adds once, the mean folded into what it adds: a mean of a thousand deviations costs
-three of seven digits. Rows that are centred are gone through twice as often."""
 
 
 @dataclass(frozen=True)
 class Running:
-    """Statistics that evaluation normalises with; changed in place by training."""
+    """Running statistics, updated in place in training."""
 
     mean: Float[Tensor, " channels"]
     variance: Float[Tensor, " channels"]
-    batches: Int[Tensor, ""] | None = None
-    """Number of batches taken in, where it is counted."""
-    momentum: float = 0.1
-    """Share of a new batch."""
+    batches: Int[Tensor, ""] | None = None  # counts the batches, if given
+    momentum: float = 0.1  # weight of a new batch
 
-    def move(
-        self,
-        mean: Float[Tensor, " channels"],
-        variance: Float[Tensor, " channels"],
-        is_enough: Bool[Tensor, ""],
-    ) -> None:
-        """Take in a batch, if it is large enough to have a variance.
+    def move(self, mean: Channels, variance: Channels, is_enough: Bool[Tensor, ""]) -> None:
+        """Update with the statistics of a batch, if it has at least two rows (`is_enough`).
 
-        Rows may be so large that their squares are not finite. Such a channel is left out: it would
-        never be finite again.
+        Channels whose mean or variance overflowed are left out: they would never recover.
         """
         mean, variance = mean.to(self.mean.dtype), variance.to(self.variance.dtype)
         moves = is_enough & mean.isfinite() & variance.isfinite()
-        # As a statement: compilers do not see through it as a decorator.
-        with torch.no_grad():
+        with torch.no_grad():  # torch.compile does not trace it as a decorator
             self.mean.copy_(torch.where(moves, self.mean.lerp(mean, self.momentum), self.mean))
             moved = self.variance.lerp(variance, self.momentum)
             self.variance.copy_(torch.where(moves, moved, self.variance))
@@ -69,19 +59,13 @@ def batch_norm_act(
     count: Int[Tensor, ""] | None = None,
     is_synced: bool = False,
 ) -> Rows:
-    """Define `graphmamba.ops.batch_norm.batch_norm_act`; the kernels are judged by this one.
-
-    With `is_synced`, the statistics are those of the rows of all processes.
-    """
+    """Reference of `graphmamba.ops.batch_norm.batch_norm_act`."""
     rows = dropped(x, drop_before) if drop_before else x
     rows = rows if before is None else before + rows
     normed = batch_norm(
-        *(rows, weight, bias, running),
-        is_training=is_training,
-        eps=eps,
-        count=count,
+        *(rows, weight, bias, running), is_training=is_training, eps=eps, count=count,
         is_synced=is_synced,
-    )
+    )  # fmt: skip
     out = activation_function(activation)(normed)
     out = dropped(out, drop_after) if drop_after else out
     return out if after is None else after + out
@@ -98,12 +82,12 @@ def batch_norm(
     count: Int[Tensor, ""] | None = None,
     is_synced: bool = False,
 ) -> Rows:
-    """Normalise each channel over the first `count` rows, all if None; the others become 0."""
+    """Normalise each channel over the first `count` rows, all if None; other rows become 0."""
     if count is None and not is_synced:
         return _plain(x, weight, bias, running, is_training, eps)
     number = torch.arange(x.shape[0], device=x.device)
     is_real = (number < (x.shape[0] if count is None else count))[:, None]
-    # A select, not a product with the mask: a NaN of a padding row must not come through.
+    # `where`, since a product with the mask would keep a NaN of a padding row.
     rows = torch.where(is_real, x, 0)
     if is_training:
         mean, variance = _statistics(rows, is_real, running, is_synced)
@@ -116,28 +100,26 @@ def batch_norm(
 def _plain(
     rows: Rows, weight: Channels, bias: Channels, running: Running, is_training: bool, eps: float
 ) -> Rows:
-    """PyTorch's own; one row has no variance and is normalised with the running statistics."""
-    if is_training and rows.shape[0] < 2:  # noqa: PLR2004
-        is_training = False
-    if not is_training:
+    """PyTorch's batch norm; a single row is normalised with the running statistics."""
+    if not is_training or rows.shape[0] < 2:  # noqa: PLR2004
         mean, variance = running.mean, running.variance
         if _is_far(rows, mean, variance, eps):
             rows, mean = rows - mean, torch.zeros_like(mean)
         return functional.batch_norm(rows, mean, variance, weight, bias, eps=eps)
-    out, mean, variance = _by_own(rows, weight, bias, running, eps)
+    out, mean, variance = _by_batch_statistics(rows, weight, bias, running, eps)
     if _is_far(rows, mean, variance, eps):
-        # The first mean was not exact either: what is left of it is added.
-        out, rest, variance = _by_own(rows - mean, weight, bias, running, eps)
+        # The first mean was rounded: add the mean of the centred rows.
+        out, rest, variance = _by_batch_statistics(rows - mean, weight, bias, running, eps)
         mean = mean + rest
     running.move(mean, variance, torch.ones((), dtype=torch.bool, device=rows.device))
     return out
 
 
-def _by_own(
+def _by_batch_statistics(
     rows: Rows, weight: Channels, bias: Channels, running: Running, eps: float
 ) -> tuple[Rows, Channels, Channels]:
-    """Normalise rows by their own mean and variance, which are returned too."""
-    # PyTorch moves a copy the whole way, since it would take in what is not finite, too.
+    """Normalise rows by their mean and unbiased variance; return all three."""
+    # PyTorch updates these copies with momentum 1; `Running.move` leaves out non-finite values.
     mean, variance = torch.zeros_like(running.mean), torch.zeros_like(running.variance)
     out = functional.batch_norm(
         rows, mean, variance, weight, bias, training=True, momentum=1.0, eps=eps
@@ -146,7 +128,7 @@ def _by_own(
 
 
 def _is_far(rows: Rows, mean: Channels, variance: Channels, eps: float) -> bool:
-    """Whether a mean is so far from zero that it costs digits; asked on the CPU alone."""
+    """Whether the mean is so far from zero that PyTorch's CPU kernel would lose digits."""
     if rows.device.type != "cpu" or rows.dtype != mean.dtype or torch.compiler.is_compiling():
         return False
     return bool((mean.square() > FAR * (variance + eps)).any())
@@ -155,7 +137,7 @@ def _is_far(rows: Rows, mean: Channels, variance: Channels, eps: float) -> bool:
 def _statistics(
     rows: Rows, is_real: Bool[Tensor, "rows 1"], running: Running, is_synced: bool
 ) -> tuple[Channels, Channels]:
-    """Mean and variance of the real rows; the running ones move towards them."""
+    """Mean and variance of the real rows; also updates the running statistics."""
     exact = rows.to(torch.promote_types(rows.dtype, torch.float32))
     count = is_real.sum()
     if is_synced:
@@ -174,10 +156,7 @@ def _statistics(
 
 
 def sum_over_processes(values: Tensor) -> Tensor:
-    """Add up the values of all processes, which have to ask for it and for its gradient together.
-
-    Every process gets the same bits.
-    """
+    """Sum over processes, with a gradient; a collective call in both passes, equal bits on all."""
     total: Tensor = _Sum.apply(values)  # type: ignore[no-untyped-call]
     return total
 
@@ -191,5 +170,4 @@ class _Sum(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, grad: Tensor) -> Tensor:  # noqa: ARG004
-        # the total of each process depends on the values of all
         return sum_over_processes(grad)

@@ -1,12 +1,11 @@
-"""Triton kernels of the batch norm with what stands before and after it, forward and backward.
+"""Triton kernels of the fused batch norm, forward and backward.
 
-A tile is [T, C], T rows by C channels, and a program takes every so-manieth tile. The first kernel
-of a pass leaves one row of partial sums for each program; every program of the second adds up all
-of them by itself, always in the same order, which spares a kernel in between.
+A tile is [T, C], T rows by C channels; a program takes every `num_programs(0)`-th tile. The first
+kernel of a pass writes one row of partial sums per program. Every program of the second kernel adds
+up all of these rows in the same order, which saves a kernel in between.
 
-Rows are loaded as they are stored, apart from what is made of them, so that those of the next tile
-can be on their way while this one is worked on. Loads do not look at the number of real rows, which
-would have to be waited for: what is behind them is loaded like the others, then put to 0.
+Loads are separate from arithmetic, so that the next tile is loaded while this one is processed.
+They do not wait for the number of real rows: padding rows are loaded, then set to 0.
 """
 
 from typing import no_type_check
@@ -18,9 +17,9 @@ import triton.language as tl
 @no_type_check
 @triton.jit
 def lead(PDL: tl.constexpr):
-    """Begin the first kernel of a pass: let the second be put in place while this one runs.
+    """Start of the first kernel of a pass: wait for earlier kernels, then let the second launch.
 
-    Only once all that came before has ended, so that the second may read it at once.
+    In this order, the second kernel may read the outputs of earlier kernels without waiting.
     """
     if PDL:
         tl.extra.cuda.gdc_wait()
@@ -30,7 +29,7 @@ def lead(PDL: tl.constexpr):
 @no_type_check
 @triton.jit
 def wait_for_lead(PDL: tl.constexpr):
-    """Wait for the end of the first kernel, of which the second may read nothing earlier."""
+    """Wait in the second kernel until the outputs of the first can be read."""
     if PDL:
         tl.extra.cuda.gdc_wait()
 
@@ -38,7 +37,7 @@ def wait_for_lead(PDL: tl.constexpr):
 @no_type_check
 @triton.jit
 def mix(bits):
-    """Scatter 32 bits, as `drop._mix` does."""
+    """Hash 32 bits; the same as `dropout._mix`."""
     bits = (bits ^ (bits >> 16)) * tl.full((), 0x7FEB352D, tl.uint32)
     bits = (bits ^ (bits >> 15)) * tl.full((), 0x846CA68B, tl.uint32)
     return bits ^ (bits >> 16)
@@ -47,7 +46,7 @@ def mix(bits):
 @no_type_check
 @triton.jit
 def load_keys(seed_ptr, site, THRESHOLD: tl.constexpr):
-    """Return what all entries of a dropout share; a threshold of 0 drops none and has no seed."""
+    """Return the two hash keys of a dropout; with threshold 0 nothing is dropped or loaded."""
     key = tl.full((), 0, tl.uint32)
     second = key
     if THRESHOLD > 0:
@@ -63,9 +62,9 @@ def load_keys(seed_ptr, site, THRESHOLD: tl.constexpr):
 def drop(
     values, keys, row, c, THRESHOLD: tl.constexpr, SCALE: tl.constexpr, CHANNELS: tl.constexpr
 ):
-    """Drop and scale entries as `drop.dropped` does."""
+    """Drop and scale entries; the same as `dropout.dropped`."""
     kept = values
-    # No early return: what follows one is compiled all the same.
+    # No early return: Triton compiles the code after one as well.
     if THRESHOLD > 0:
         width = tl.full((), CHANNELS, tl.uint32)
         index = row[:, None].to(tl.uint32) * width + c[None, :].to(tl.uint32)
@@ -77,14 +76,14 @@ def drop(
 @no_type_check
 @triton.constexpr_function
 def fills_blocks(channels, block):
-    """Tell whether the last block of channels is full, too."""
+    """Whether `block` divides the number of channels."""
     return channels % block == 0
 
 
 @no_type_check
 @triton.jit
 def tile_mask(row, c, limit, CHANNELS: tl.constexpr):
-    """Tell what lies before row `limit`; only a block that reaches past the last channel asks."""
+    """Mask of rows below `limit`, and of channels where the last block is not full."""
     mask = (row < limit)[:, None]
     if not fills_blocks(CHANNELS, c.shape[0]):
         mask = mask & (c < CHANNELS)[None, :]
@@ -94,9 +93,9 @@ def tile_mask(row, c, limit, CHANNELS: tl.constexpr):
 @no_type_check
 @triton.jit
 def load_tile(ptr, first, c, limit, T: tl.constexpr, STRIDE: tl.constexpr, CHANNELS: tl.constexpr):
-    """Load T rows from `first` on, as they are stored; 0 from row `limit` on."""
+    """Load T rows from `first` on in their own type; 0 from row `limit` on."""
     t = tl.arange(0, T)
-    # The tile's place is one number of 64 bits; within it 32 are enough.
+    # The offset of the tile needs 64 bits, offsets within it 32.
     corner = ptr + first.to(tl.int64) * STRIDE
     mask = tile_mask(first + t, c, limit, CHANNELS)
     return tl.load(corner + (t[:, None] * STRIDE + c[None, :]), mask=mask, other=0.0)
@@ -105,7 +104,7 @@ def load_tile(ptr, first, c, limit, T: tl.constexpr, STRIDE: tl.constexpr, CHANN
 @no_type_check
 @triton.jit
 def store_tile(ptr, first, c, limit, values, T: tl.constexpr, CHANNELS: tl.constexpr):
-    """Store T dense rows from `first` on, but none from row `limit` on."""
+    """Store T contiguous rows from `first` on, up to row `limit`."""
     t = tl.arange(0, T)
     corner = ptr + first.to(tl.int64) * CHANNELS
     mask = tile_mask(first + t, c, limit, CHANNELS)
@@ -118,7 +117,7 @@ def load_pair(
     x_ptr, before_ptr, first, c, limit, T: tl.constexpr, X_STRIDE: tl.constexpr,
     BEFORE_STRIDE: tl.constexpr, HAS_BEFORE: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    """Load what `add_pair` adds; x twice where nothing is added to it."""
+    """Load the operands of `add_pair`; without `before`, x twice."""
     x = load_tile(x_ptr, first, c, limit, T, X_STRIDE, CHANNELS)
     before = x
     if HAS_BEFORE:
@@ -132,7 +131,7 @@ def add_pair(
     x, before, keys, row, c, HAS_BEFORE: tl.constexpr, THRESHOLD: tl.constexpr,
     SCALE: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    """Return before + drop(x), what is normalised."""
+    """Return before + drop(x), the input of the norm."""
     value = drop(x.to(tl.float32), keys, row, c, THRESHOLD, SCALE, CHANNELS)
     if HAS_BEFORE:
         value += before.to(tl.float32)
@@ -142,10 +141,10 @@ def add_pair(
 @no_type_check
 @triton.jit
 def from_end(number, tiles, rows, T: tl.constexpr):
-    """Return the first row of a tile counted from the end, and the limit of its rows.
+    """Return the first row of tile `number`, counted from the end, and its row limit.
 
-    The rows that a kernel went through last are those that the cache still holds: the next one
-    starts with them. Behind the last number there is no tile; its limit is 0.
+    The first kernel read the last rows last, so they are still in the cache. For a `number` past
+    the last tile the limit is 0.
     """
     return tl.maximum(tiles - 1 - number, 0) * T, tl.where(number < tiles, rows, 0)
 
@@ -162,7 +161,7 @@ def real_rows(count_ptr, rows, HAS_COUNT: tl.constexpr):
 @no_type_check
 @triton.jit
 def rows_of(number, programs, real, T):
-    """Return how many of the real rows a program has that takes every `programs`-th tile."""
+    """Number of real rows of program `number`, which takes every `programs`-th tile."""
     whole = real // (programs * T)
     left = real - whole * programs * T
     return whole * T + tl.minimum(tl.maximum(left - number * T, 0), T)
@@ -173,7 +172,7 @@ def rows_of(number, programs, real, T):
 def load_lines(
     parts_ptr, lines, c, LINES: tl.constexpr, LINE: tl.constexpr, CHANNELS: tl.constexpr
 ):
-    """Load all lines of sums at once; 0 behind the last."""
+    """Load all rows of partial sums; 0 after the last."""
     i = tl.arange(0, LINES)
     mask = tile_mask(i, c, lines, CHANNELS)
     return tl.load(parts_ptr + (i[:, None] * LINE + c[None, :]), mask=mask, other=0.0)
@@ -210,10 +209,10 @@ def batch_norm_sums_kernel(
     T: tl.constexpr, C: tl.constexpr, HAS_BEFORE: tl.constexpr, HAS_COUNT: tl.constexpr,
     THRESHOLD: tl.constexpr, SCALE: tl.constexpr, UNROLL: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Write mean and squared deviations of the rows of each program.
+    """Write the mean and the sum of squared deviations of the rows of each program.
 
-    They are those of the differences to the mean of its first tile, so that a mean far from zero
-    costs no digits: of N tiles, the mean of the first is at most sqrt(N) deviations off.
+    Sums are over differences from the mean of its first tile, so that a mean far from zero costs no
+    digits: with N tiles, the mean of one is at most sqrt(N) standard deviations off.
     """
     lead(PDL)
     t, c = tl.arange(0, T), tl.program_id(1) * C + tl.arange(0, C)
@@ -247,14 +246,14 @@ def batch_norm_sums_kernel(
     spread = tl.sum(squares, axis=0) - moved * (moved / own)
     line = parts_ptr + tl.program_id(0) * 2 * CHANNELS + c
     tl.store(line, base + moved / own, mask=c < CHANNELS)
-    # Not a maximum, which would make 0 of NaN.
+    # Not tl.maximum, which would turn NaN into 0.
     tl.store(line + CHANNELS, tl.where(spread < 0.0, 0.0, spread), mask=c < CHANNELS)
 
 
 @no_type_check
 @triton.jit
 def load_sums(parts_ptr, lines, c, LINES: tl.constexpr, CHANNELS: tl.constexpr):
-    """Load the means and squared deviations of all lines, and the mean of the first once more."""
+    """Load the means and squared deviations of all programs, and the mean of the first one."""
     own = load_lines(parts_ptr, lines, c, LINES, 2 * CHANNELS, CHANNELS)
     spread = load_lines(parts_ptr + CHANNELS, lines, c, LINES, 2 * CHANNELS, CHANNELS)
     return own, spread, tl.load(parts_ptr + c, mask=c < CHANNELS, other=0.0)
@@ -263,12 +262,15 @@ def load_sums(parts_ptr, lines, c, LINES: tl.constexpr, CHANNELS: tl.constexpr):
 @no_type_check
 @triton.jit
 def join_sums(loaded, real, lines, line_rows, LINES: tl.constexpr):
-    """Return mean and variance of all rows; each line is that of tiles of `line_rows` rows."""
+    """Return mean and variance of all rows from those of `lines` programs.
+
+    `line_rows` is the number of rows per tile in the first kernel.
+    """
     own, spread, base = loaded
     number = tl.maximum(real, 1).to(tl.float32)
     i = tl.arange(0, LINES)
     size = tl.where(i < lines, rows_of(i, lines, real, line_rows), 0).to(tl.float32)[:, None]
-    # Means differ by less than they are large: their differences to one of them keep more digits.
+    # Differences from the mean of one program keep more digits than the means.
     off = own - base[None, :]
     moved = tl.sum(off * size, axis=0) / number
     off -= moved[None, :]
@@ -281,11 +283,11 @@ def move_running(
     mean_ptr, var_ptr, batches_ptr, mean, variance, own, spread, real, momentum, c,
     HAS_BATCHES: tl.constexpr, CHANNELS: tl.constexpr,
 ):  # fmt: skip
-    """Move the running statistics towards those of the batch, where these are finite."""
+    """Update the running statistics in channels where those of the batch are finite."""
     number = real.to(tl.float32)
     unbiased = spread * number / (number - 1.0)
     moves = (c < CHANNELS) & (tl.abs(own) < float("inf")) & (unbiased < float("inf"))
-    # Not by differences, of which a share of 1 would leave what it rounds off.
+    # Not mean + momentum * (own - mean), which is not exact for momentum 1.
     rest = 1.0 - momentum
     tl.store(mean_ptr + c, rest * mean + momentum * own, mask=moves)
     tl.store(var_ptr + c, rest * variance + momentum * unbiased, mask=moves)
@@ -308,9 +310,9 @@ def batch_norm_apply_kernel(
     THRESHOLD_AFTER: tl.constexpr, SCALE_AFTER: tl.constexpr, UNROLL: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip
-    """Write the output; the first programs keep mean and 1 / deviation, and move the running ones.
+    """Write the output; programs 0 save (mean, 1 / std) and update the running statistics.
 
-    Nobody reads the running statistics where they are moved.
+    No other program uses the running statistics where they are updated.
     """
     t, c = tl.arange(0, T), tl.program_id(1) * C + tl.arange(0, C)
     exists = c < CHANNELS
@@ -369,7 +371,7 @@ def batch_norm_apply_kernel(
 @no_type_check
 @triton.jit
 def load_norm(kept_ptr, weight_ptr, bias_ptr, c, CHANNELS: tl.constexpr):
-    """Return mean and 1 / deviation as the forward pass kept them, weight and bias."""
+    """Return the saved mean and 1 / std, weight and bias."""
     exists = c < CHANNELS
     mean = tl.load(kept_ptr + c, mask=exists, other=0.0)
     scale = tl.load(kept_ptr + CHANNELS + c, mask=exists, other=0.0)
@@ -386,10 +388,7 @@ def slope(
     THRESHOLD: tl.constexpr, SCALE: tl.constexpr, THRESHOLD_AFTER: tl.constexpr,
     SCALE_AFTER: tl.constexpr,
 ):  # fmt: skip
-    """Return the normalised rows, and the gradient of what the activation is applied to.
-
-    Both are 0 behind the real rows.
-    """
+    """Return the normalised rows and the gradient of the activation's input; 0 in padding rows."""
     mean, scale, weight, bias = norm
     is_real = (row < real)[:, None]
     value = add_pair(x, before, keys, row, c, HAS_BEFORE, THRESHOLD, SCALE, CHANNELS)
@@ -410,7 +409,7 @@ def batch_norm_bwd_sums_kernel(
     SCALE: tl.constexpr, THRESHOLD_AFTER: tl.constexpr, SCALE_AFTER: tl.constexpr,
     UNROLL: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Write what the rows of each program add to the gradients of weight and bias."""
+    """Write partial sums of the gradients of weight and bias, one row per program."""
     lead(PDL)
     t, c = tl.arange(0, T), tl.program_id(1) * C + tl.arange(0, C)
     first, step = tl.program_id(0) * T, tl.num_programs(0) * T
@@ -454,7 +453,7 @@ def batch_norm_bwd_apply_kernel(
     SCALE: tl.constexpr, THRESHOLD_AFTER: tl.constexpr, SCALE_AFTER: tl.constexpr,
     UNROLL: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients of x and before; the first programs write those of weight and bias."""
+    """Write the gradients of x and before; programs 0 write those of weight and bias."""
     t, c = tl.arange(0, T), tl.program_id(1) * C + tl.arange(0, C)
     tiles = tl.cdiv(rows, T)
     at, limit = from_end(tl.program_id(0), tiles, rows, T)
@@ -473,7 +472,7 @@ def batch_norm_bwd_apply_kernel(
     if tl.program_id(0) == 0:
         tl.store(d_weight_ptr + c, d_weight, mask=c < CHANNELS)
         tl.store(d_bias_ptr + c, d_bias, mask=c < CHANNELS)
-    # One row, or none, was normalised with statistics that do not depend on it.
+    # A single row was normalised with running statistics, which do not depend on it.
     share = tl.where(real > 1, 1.0 / tl.maximum(real, 1).to(tl.float32), 0.0)
     if not TRAINING:
         share = share * 0.0

@@ -26,34 +26,33 @@ def causal_conv1d(
     backend: Backend = "auto",
     check: bool | None = None,
 ) -> Float[Tensor, "steps inner"]:
-    r"""Convolve each channel of sequences laid end to end, looking back only.
+    r"""Depthwise causal convolution of packed sequences.
 
     .. math::
         y_t = \mathrm{SiLU}\Big(b + \sum_{k=0}^{width-1} w_{width-1-k} \odot x_{o(t-k)}\Big)
 
-    where steps before the start of a sequence count as 0. The gradients are the same to the last
-    bit whenever they are computed again.
+    where steps before the start of a sequence are 0. Output and gradients are bitwise reproducible.
 
     Args:
-        x: Rows that the steps read; float32 or bfloat16, on the CPU float64 too.
-        weight: Taps of each channel, at most 8; the last one weighs the step itself.
-        bias: Added before the activation; nothing if None.
+        x: Rows that the steps read; float32 or bfloat16, on the CPU also float64.
+        weight: Taps of each channel, at most 8; the last one multiplies the step itself.
+        bias: Added before the activation.
         cu_seqlens: Sequence `i` is steps `cu_seqlens[i]` to `cu_seqlens[i + 1]`; it may be empty.
         order: Row that each step reads, repeats allowed; step `t` reads row `t` if None.
-        permutation: Promises that `order` is a permutation of the steps, which makes the backward
-            pass faster; step `t` then reads row `order[t] % rows`.
+        permutation: Whether `order` is a permutation of the steps, which makes the backward pass
+            faster; step `t` then reads row `order[t] % rows`.
         activation: Whether SiLU is applied.
-        reverse: Whether the taps look ahead, instead of back.
+        reverse: Whether the taps reach forwards instead of backwards.
         backend: `auto` is `triton` for tensors on a GPU and `cpu` for the others.
-        check: Whether the values of `cu_seqlens` and `order` are checked, for which a GPU has to
-            be waited for. If None they are on the CPU, and where no gradient is recorded; never
-            while a graph is compiled or captured.
+        check: Whether the values of `cu_seqlens` and `order` are checked, which synchronises a GPU.
+            None checks on the CPU, and on a GPU if no gradient is recorded; never while a graph is
+            compiled or captured.
 
     Returns:
         The output in the order of the steps, in the type of `x`.
 
     Raises:
-        ValueError: An argument breaks a rule; the message names it, the rule and the value.
+        ValueError: An argument is invalid.
         ImportError: The backend needs a package that is not installed.
 
     Example:

@@ -1,4 +1,4 @@
-"""The causal convolution on the CPU, compiled by Numba: sequences end to end, in any order."""
+"""The causal convolution on the CPU, in Numba."""
 
 from typing import NamedTuple
 
@@ -26,11 +26,11 @@ def forward(
     bias: Float[Tensor, " inner"] | None,
     cu_seqlens: Int[Tensor, " boundaries"],
     order: Int[Tensor, " steps"] | None,
-    permutation: bool,  # noqa: ARG001 - it matters to gradients alone
+    permutation: bool,  # noqa: ARG001
     activation: bool,
     reverse: bool,
 ) -> tuple[Float[Tensor, "steps inner"], Float[Tensor, " 0"]]:
-    """The output, in step order; nothing is kept, since `backward` computes again what it wants."""
+    """Return the output, and an empty tensor: `backward` recomputes all that it needs."""
     inputs = _inputs(x, weight, bias, cu_seqlens, order, reverse)
     steps = len(inputs.position)
     out = torch.empty((steps, x.shape[1]), dtype=real_type(x))
@@ -51,7 +51,7 @@ def backward(
     activation: bool,
     reverse: bool,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of x, weight and bias; of shape (0,) for a bias that is None."""
+    """Return the gradients of x, weight and bias; shape (0,) for None."""
     inputs = _inputs(x, weight, bias, cu_seqlens, order, reverse)
     (steps, inner), real, g = grad.shape, real_type(x), as_rows(grad, real_type(x))
     dtype, groups = inputs.weight.dtype, -(-steps // GROUP)
@@ -62,22 +62,20 @@ def backward(
     written = d_value.numpy(), d_weight, d_bias
     share_out(conv_backward(dtype), groups, *inputs, activation, reverse, g, *written)
 
-    # Each row gets back what it gave, by the same taps, from later steps: the convolution of the
-    # gradient in the other direction.
-    one_by_one = np.arange(steps)
-    taps, no_bias = inputs.weight, np.zeros_like(inputs.bias)
-    ahead = _positions(cu_seqlens, not reverse)
-    slots = order.long().numpy() if permutation and order is not None else one_by_one
+    # The gradient of the steps is the convolution of d_value in the other direction.
+    identity = np.arange(steps)
+    positions, no_bias = _positions(cu_seqlens, not reverse), np.zeros_like(inputs.bias)
+    slots = order.long().numpy() if permutation and order is not None else identity
     d_steps = torch.empty((steps, inner), dtype=real)
-    back = (written[0], one_by_one, ahead, taps, no_bias, False, not reverse)
-    share_out(conv_forward(dtype), groups, *back, d_steps.numpy(), slots)
+    arrays = written[0], identity, positions, inputs.weight, no_bias, False, not reverse
+    share_out(conv_forward(dtype), groups, *arrays, d_steps.numpy(), slots)
     d_x = sum_by_row(d_steps, order, len(x), is_permutation=permutation)
     d_taps = add_groups(d_weight[:, 0].swapaxes(1, 2), weight)
     return d_x.to(x.dtype), d_taps, add_groups(d_bias[:, 0, 0], bias)
 
 
 class _Inputs(NamedTuple):
-    """What both kernels read, in the order in which they take it."""
+    """Inputs of both kernels, in the order of their arguments."""
 
     x: Float[np.ndarray, "rows inner"]
     rows: Int[np.ndarray, " steps"]
@@ -106,7 +104,7 @@ def _inputs(
 
 
 def _positions(cu_seqlens: Int[Tensor, " boundaries"], reverse: bool) -> Int[np.ndarray, " steps"]:
-    """Steps of its sequence before each step, in the direction of the convolution."""
+    """Index of each step in its sequence, in the direction of the convolution."""
     bounds = cu_seqlens.long().numpy()
     steps, lengths = np.arange(bounds[-1]), np.diff(bounds)
     if reverse:

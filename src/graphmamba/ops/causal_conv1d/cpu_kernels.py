@@ -1,4 +1,4 @@
-"""The causal convolution and its gradients, a register of channels at a time."""
+"""Numba kernels of the causal convolution and its gradients, one register of channels at a time."""
 
 from typing import no_type_check
 
@@ -17,11 +17,8 @@ from graphmamba.ops.cpu_vectors import (
     zeros,
 )
 
-GROUP = 512
-"""Steps that one thread takes at a time."""
-
-BLOCK = 8
-"""Steps that are added up before they join the sum of the group."""
+GROUP = 512  # steps that a thread takes at a time, with one partial sum of each gradient
+BLOCK = 8  # steps that are summed before they are added to the partial sum
 
 
 @no_type_check
@@ -50,7 +47,7 @@ def backward_signature(real):
 @helper
 @no_type_check
 def convolve(x, rows, position, weight, bias, step, t, channel):
-    """One step's output before the activation; it looks back no further than its sequence."""
+    """Output of one step before the activation."""
     width = weight.shape[0]
     value = load(bias, channel)
     for back in range(min(width, position[t] + 1)):
@@ -62,9 +59,9 @@ def convolve(x, rows, position, weight, bias, step, t, channel):
 @kernel(forward_signature)
 @no_type_check
 def conv_forward(first, last, x, rows, position, weight, bias, activation, reverse, out, out_rows):
-    """Write the rows of the groups `first` to `last`.
+    """Write the outputs of the groups `first` to `last`.
 
-    `position[t]` counts the steps of the sequence before `t`, in the direction of the convolution.
+    `position[t]` is the index of step `t` in its sequence, in the direction of the convolution.
     """
     step, lanes = 1 if reverse else -1, REGISTER_BYTES // x.itemsize
     for t in range(first * GROUP, min(last * GROUP, len(position))):
@@ -78,7 +75,7 @@ def conv_forward(first, last, x, rows, position, weight, bias, activation, rever
 @helper
 @no_type_check
 def add_to(sums, group, row, channel, value):
-    """Add to the sum of a group; what rounding cuts off is kept beside it."""
+    """Add to the Kahan sum of a group."""
     whole, excess = load(sums, (group, 0, row, channel)), load(sums, (group, 1, row, channel))
     value = value - excess
     raised = whole + value
@@ -103,21 +100,10 @@ def add_taps(d_weight, group, d_value, x, rows, position, step, start, end, chan
 @kernel(backward_signature)
 @no_type_check
 def conv_backward(
-    first,
-    last,
-    x,
-    rows,
-    position,
-    weight,
-    bias,
-    activation,
-    reverse,
-    grad,
-    d_value,
-    d_weight,
+    first, last, x, rows, position, weight, bias, activation, reverse, grad, d_value, d_weight,
     d_bias,
-):
-    """Write the gradient before the activation, and add up those of taps and bias by group."""
+):  # fmt: skip
+    """Write the gradient before the activation, and sum those of taps and bias per group."""
     step, lanes = 1 if reverse else -1, REGISTER_BYTES // x.itemsize
     for group in range(first, last):
         stop = min((group + 1) * GROUP, len(position))

@@ -13,11 +13,11 @@ def causal_conv1d(
     *,
     cu_seqlens: Int[Tensor, " boundaries"],
     order: Int[Tensor, " steps"] | None = None,
-    permutation: bool = False,  # noqa: ARG001 - autograd sums repeated rows by itself
+    permutation: bool = False,  # noqa: ARG001
     activation: bool = True,
     reverse: bool = False,
 ) -> Float[Tensor, "steps inner"]:
-    """Define `graphmamba.ops.causal_conv1d`; every faster form is judged by this one."""
+    """Reference of `graphmamba.ops.causal_conv1d`."""
     exact = torch.promote_types(x.dtype, torch.float32)
     rows = x if order is None else x[order % x.shape[0]]
     rows, taps = rows.to(exact), weight.to(exact)
@@ -32,7 +32,7 @@ def causal_conv1d(
         source = t + back if reverse else t - back
         inside = (source >= first) & (source <= last)
         taken = rows[source.clamp(0, max(steps - 1, 0))]
-        # A select, not a product with the mask: a NaN of another sequence must not come through.
+        # `where`, since a product with the mask would keep a NaN of another sequence.
         taken = torch.where(inside[:, None], taken, 0)
         out = out + taps[:, width - 1 - back] * taken
     return (functional.silu(out) if activation else out).to(x.dtype)

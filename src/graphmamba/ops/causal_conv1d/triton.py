@@ -1,4 +1,4 @@
-"""The causal convolution on a GPU: which kernels run, on what tiles, into what memory."""
+"""Launches the Triton kernels of the causal convolution."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -15,23 +15,18 @@ from graphmamba.ops.triton_launch import add_partial_sums, ceil_div, sum_rows
 
 BLOCK_CHANNELS = 32
 BLOCK_STEPS = 8
-WARPS = 1
-"""A tile is small, so that each thread holds eight numbers: the fastest of the sizes tried."""
-FEW_TAPS = 4
-"""Up to so many taps the backward pass holds whole tiles in registers."""
-MOST_PROGRAMS = 8192
-"""Programs of the backward pass; each leaves one row of partial sums to be added up."""
+WARPS = 1  # small tiles of eight entries per thread were the fastest
+FEW_TAPS = 4  # with more, the backward pass has registers for half a tile
+MOST_PROGRAMS = 8192  # of the backward pass; each writes one row of partial sums
 
 
 @dataclass(frozen=True)
-class _Steps:
-    """What both kernels are told about the steps."""
+class _Plan:
+    """Arguments that both kernels share."""
 
     steps: int
-    blocks: int
-    """Tiles beside one another."""
-    numbers: tuple[int, ...]
-    """Steps, rows, boundaries, and the rounds that a search among these takes."""
+    blocks: int  # tiles along the channels
+    numbers: tuple[int, ...]  # steps, rows, boundaries, iterations of a binary search among these
     constants: dict[str, Any]
 
 
@@ -41,20 +36,19 @@ def forward(
     bias: Float[Tensor, " inner"] | None,
     cu_seqlens: Int[Tensor, " boundaries"],
     order: Int[Tensor, " steps"] | None,
-    permutation: bool,  # noqa: ARG001 - it matters to gradients alone
+    permutation: bool,  # noqa: ARG001
     activation: bool,
     reverse: bool,
 ) -> tuple[Float[Tensor, "steps inner"], Float[Tensor, " 0"]]:
-    """The output, in step order; nothing is kept, since `backward` computes again what it wants."""
+    """Return the output, and an empty tensor: `backward` recomputes all that it needs."""
     plan = _plan(x, weight, bias, cu_seqlens, order, activation, reverse)
     y = x.new_empty((plan.steps, x.shape[1]))
     if y.numel() > 0:
         causal_conv1d_fwd_kernel[(ceil_div(plan.steps, BLOCK_STEPS), plan.blocks)](
-            *(x, weight.contiguous(), x if bias is None else bias, cu_seqlens),
-            *(cu_seqlens if order is None else order, y, *plan.numbers),
-            T=BLOCK_STEPS,
+            x, weight.contiguous(), x if bias is None else bias, cu_seqlens,
+            cu_seqlens if order is None else order, y, *plan.numbers, T=BLOCK_STEPS,
             **plan.constants,
-        )
+        )  # fmt: skip
     return y, weight.new_empty(0)
 
 
@@ -69,11 +63,11 @@ def backward(
     permutation: bool,
     activation: bool,
     reverse: bool,
-    room: Float[Tensor, "rows inner"] | None = None,
+    dx_out: Float[Tensor, "rows inner"] | None = None,
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of x, weight and bias; of shape (0,) for a bias that is None.
+    """Return the gradients of x, weight and bias; shape (0,) for None.
 
-    With `room`, the gradient of x is written there, between others in wider rows.
+    `dx_out` is a buffer for the gradient of x, whose rows may be strided.
     """
     plan = _plan(x, weight, bias, cu_seqlens, order, activation, reverse)
     (rows, inner), width = x.shape, weight.shape[1]
@@ -81,35 +75,28 @@ def backward(
     tiles = ceil_div(ceil_div(plan.steps, block) * plan.blocks, MOST_PROGRAMS)
     programs = ceil_div(plan.steps, block * max(tiles, 1))
 
-    # Where the gradients of a row's steps are summed, that is done before they are rounded.
+    # Gradients of several steps that read one row are summed in float32.
     is_summed = order is not None and not (permutation and rows == plan.steps)
-    dtype = torch.float32 if is_summed else x.dtype
-    dx = (
-        room
-        if room is not None and not is_summed
-        else x.new_empty((plan.steps, inner), dtype=dtype)
-    )
+    if dx_out is not None and not is_summed:
+        dx = dx_out
+    else:
+        dtype = torch.float32 if is_summed else x.dtype
+        dx = x.new_empty((plan.steps, inner), dtype=dtype)
     parts = x.new_empty((programs, (width + 1) * inner), dtype=torch.float32)
     has_steps = dx.numel() > 0
     if has_steps:
         causal_conv1d_bwd_kernel[(programs, plan.blocks)](
-            *(grad, x, weight.contiguous(), x if bias is None else bias, cu_seqlens),
-            *(cu_seqlens if order is None else order, dx, parts, *plan.numbers, tiles),
-            T=block,
-            GRAD_STRIDE=grad.stride(0),
-            DX_STRIDE=dx.stride(0),
-            TO_SLOTS=permutation and order is not None,
-            **plan.constants,
-        )
+            grad, x, weight.contiguous(), x if bias is None else bias, cu_seqlens,
+            cu_seqlens if order is None else order, dx, parts, *plan.numbers, tiles, T=block,
+            GRAD_STRIDE=grad.stride(0), DX_STRIDE=dx.stride(0),
+            TO_SLOTS=permutation and order is not None, **plan.constants,
+        )  # fmt: skip
     if order is not None and is_summed:
-        is_read = plan.steps > 0
-        dx = (
-            sum_rows(dx, order, rows, is_permutation=permutation).to(x.dtype)
-            if is_read
-            else torch.zeros_like(x, memory_format=torch.contiguous_format)
-        )
-    if room is not None and is_summed:
-        dx = room.copy_(dx)
+        if plan.steps > 0:
+            dx = sum_rows(dx, order, rows, is_permutation=permutation).to(x.dtype)
+        else:
+            dx = torch.zeros_like(x, memory_format=torch.contiguous_format)
+        dx = dx if dx_out is None else dx_out.copy_(dx)
     d_weight, d_bias = parts.new_empty(weight.shape), parts.new_empty(inner)
     if has_steps:
         add_partial_sums(parts, d_weight, d_bias)
@@ -128,7 +115,7 @@ def _plan(
     order: Int[Tensor, " steps"] | None,
     activation: bool,
     reverse: bool,
-) -> _Steps:
+) -> _Plan:
     rows, inner = x.shape
     steps, boundaries = rows if order is None else order.shape[0], cu_seqlens.shape[0]
     constants = {
@@ -138,4 +125,4 @@ def _plan(
         "REVERSE": reverse, "num_warps": WARPS,
     }  # fmt: skip
     numbers = steps, rows, boundaries, boundaries.bit_length()
-    return _Steps(steps, ceil_div(inner, BLOCK_CHANNELS), numbers, constants)
+    return _Plan(steps, ceil_div(inner, BLOCK_CHANNELS), numbers, constants)

@@ -1,7 +1,6 @@
 """Triton kernels of the causal convolution; a tile is [T, C]: T steps by C channels.
 
-Steps a few places away are read again from memory, where they lie in the nearest cache, instead of
-being handed from thread to thread.
+Neighbouring steps are loaded again, from the L1 cache, instead of being exchanged between threads.
 """
 
 from typing import no_type_check
@@ -15,7 +14,7 @@ from graphmamba.ops.triton_kernels import sigmoid
 @no_type_check
 @triton.jit
 def sequence_of(cu_seqlens_ptr, t, boundaries, rounds):
-    """Return the first and the last step of the sequence of each step `t`, by halving."""
+    """Return the first and the last step of the sequence of each step `t`, by binary search."""
     low = tl.zeros_like(t)
     high = low + boundaries
     for _ in range(rounds):
@@ -25,7 +24,7 @@ def sequence_of(cu_seqlens_ptr, t, boundaries, rounds):
         goes_up = is_open & (value <= t)
         low = tl.where(goes_up, middle + 1, low)
         high = tl.where(is_open & (value > t), middle, high)
-    # Now `low` counts the boundaries up to `t`. Steps past the last one belong to no sequence.
+    # Now `low` is the number of boundaries up to `t`. Steps past the last one have no sequence.
     exists = (low > 0) & (low < boundaries)
     first = tl.load(cu_seqlens_ptr + low - 1, mask=exists, other=0).to(tl.int32)
     end = tl.load(cu_seqlens_ptr + low, mask=exists, other=0).to(tl.int32)
@@ -38,7 +37,7 @@ def load_visited(
     x_ptr, order_ptr, source, inside, c, rows, INNER: tl.constexpr, STRIDE: tl.constexpr,
     HAS_ORDER: tl.constexpr, HAS_SAMPLES: tl.constexpr,
 ):  # fmt: skip
-    """Load the rows that the steps `source` visit; 0 outside."""
+    """Load the rows that the steps `source` read; 0 outside."""
     row = source
     if HAS_ORDER:
         row = tl.load(order_ptr + source, mask=inside, other=0).to(tl.int32)
@@ -52,7 +51,7 @@ def load_visited(
 @no_type_check
 @triton.jit
 def load_taps(weight_ptr, c, INNER: tl.constexpr, WIDTH: tl.constexpr):
-    """Load the taps as a tuple, that of the step itself first."""
+    """Load the taps as a tuple, beginning with that of the step itself."""
     taps = ()
     for back in tl.static_range(WIDTH):
         at = weight_ptr + c * WIDTH + (WIDTH - 1 - back)
@@ -101,10 +100,10 @@ def causal_conv1d_bwd_kernel(
     HAS_ORDER: tl.constexpr, HAS_SAMPLES: tl.constexpr, TO_SLOTS: tl.constexpr,
     ACTIVATION: tl.constexpr, REVERSE: tl.constexpr,
 ):  # fmt: skip
-    """Write `tiles` tiles of dx, and one line of what they add to each tap and to the bias.
+    """Write `tiles` tiles of dx, and one row of partial gradients of taps and bias.
 
-    A row hands its value to the steps up to WIDTH - 1 ahead, whose outputs look back as far: so
-    the rows from WIDTH - 1 behind to WIDTH - 1 ahead are read. All are of one sequence, if at all.
+    A step affects the outputs up to WIDTH - 1 steps ahead, and these depend on inputs as far back:
+    rows from WIDTH - 1 before to WIDTH - 1 after it are loaded, within its sequence.
     """
     c = tl.program_id(1) * C + tl.arange(0, C)
     taps = load_taps(weight_ptr, c, INNER, WIDTH)
@@ -142,7 +141,7 @@ def causal_conv1d_bwd_kernel(
                     value += taps[back][None, :] * near[WIDTH - 1 + ahead - back]
                 s = sigmoid(value)
                 d *= s * (1.0 + value * (1.0 - s))
-                # A product with 0 would let a NaN of the rows through.
+                # A product with 0 would keep a NaN.
                 d = tl.where(inside[:, None], d, 0.0)
             dx += taps[ahead][None, :] * d
             if ahead == 0:
@@ -157,7 +156,7 @@ def causal_conv1d_bwd_kernel(
         at = slot.to(tl.int64)[:, None] * DX_STRIDE + c[None, :]
         tl.store(dx_ptr + at, dx, mask=(t < steps)[:, None] & (c < INNER)[None, :])
 
-    # A line holds the gradient of the taps as they lie in memory, then that of the bias.
+    # A row of partial sums has the gradient of the taps, in their layout, then that of the bias.
     parts_ptr += tl.program_id(0) * ((WIDTH + 1) * INNER)
     for i in tl.static_range(WIDTH + 1):
         at = c * WIDTH + WIDTH - 1 - i if i < WIDTH else WIDTH * INNER + c

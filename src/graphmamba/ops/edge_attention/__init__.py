@@ -1,4 +1,4 @@
-"""Attention along given edges, and its operators."""
+"""Multi-head attention along given edges."""
 
 from typing import Any
 
@@ -11,7 +11,6 @@ from graphmamba.ops.edge_attention import reference
 from graphmamba.ops.edge_attention.reference import AttentionGraph
 from graphmamba.ops.edge_layout import lay_out_edges
 from graphmamba.ops.registration import (
-    Operator,
     add_gradients,
     add_operator,
     launcher,
@@ -25,8 +24,6 @@ _EDGES = (
     "Tensor edge_index, Tensor feature, Tensor target_ptr, Tensor source_ptr, "
     "Tensor source_order, int shared, int heads"
 )
-_ARGUMENTS = 9
-"""Nodes, features and the edges."""
 
 
 def attention_graph(
@@ -37,19 +34,18 @@ def attention_graph(
     *,
     backend: TritonBackend = "auto",
 ) -> AttentionGraph:
-    """Join edges and features, sorted where kernels are to attend along them; nothing waits.
+    """Build an `AttentionGraph`, sorted by target for kernels, without a GPU synchronisation.
 
     Args:
-        edge_index: Row 0 is attended to by row 1.
+        edge_index: Nodes in row 1 attend to nodes in row 0.
         feature: Row of each edge in the table of features.
         nodes: Number of nodes.
-        shared: Rows at the end of that table which are those of any number of edges.
-        backend: `auto` is `triton` on a GPU, but where a graph is compiled, and `reference`
-            elsewhere.
+        shared: Number of rows at the end of that table that several edges may share.
+        backend: `auto` is `triton` on a GPU, and `reference` elsewhere and under `torch.compile`.
     """
     if not uses_triton(backend, edge_index.device):
         return AttentionGraph(edge_index, feature, nodes, shared)
-    # Half the bytes are sorted in half the time.
+    # int32 sorts in half the time of int64
     order = edge_index[1].int().argsort(stable=True)
     edge_index = edge_index[:, order]
     source_order = edge_index[0].int().argsort(stable=True)
@@ -64,53 +60,31 @@ def attend(
     graph: AttentionGraph,
     heads: int,
 ) -> Float[Tensor, "nodes channels"]:
-    r"""Let each node attend to those that it has an edge from.
+    r"""Attention of each node to the sources of its incoming edges.
 
     .. math::
         w_{ij} = \exp \mathrm{clamp}(\langle k_j \odot q_i / \sqrt{c}, e_{ij} \rangle, -5, 5), \quad
         x'_i = \frac{\sum_j w_{ij} v_j}{\sum_j w_{ij} + 10^{-6}}
 
-    for each head of c channels. Along edges that are laid out, one kernel computes it and two find
-    all gradients, the same to the last bit whenever they run again; PyTorch has others.
+    for each head of c channels. For a graph sorted for kernels, one kernel computes the output and
+    two compute the gradients, bitwise reproducibly.
 
     Args:
-        nodes: The rows q, k and v of each node, side by side; float32, bfloat16 or float16 for
-            kernels.
-        features: Rows e in the same type; an edge says which is its own.
-        graph: Who attends to whom.
-        heads: Attention heads; must divide the channels.
+        nodes: q, k and v of each node, concatenated; float32, bfloat16 or float16 for kernels.
+        features: Table of edge features e.
+        graph: Edges, each with a row of `features`.
+        heads: Number of heads; must divide the channels.
     """
-    # Autocast may choose another type for either map.
+    # Autocast may have chosen different types.
     features = features.to(nodes.dtype)
     if not graph.is_laid_out:
         return reference.attend(nodes, features, graph, heads)
     reject_tangents("attend", nodes, features)
     out: Tensor = _OPERATOR(
-        *(nodes, features, graph.edge_index, graph.feature, graph.target_ptr),
-        *(graph.source_ptr, graph.source_order, graph.shared, heads),
-    )[0]
+        nodes, features, graph.edge_index, graph.feature, graph.target_ptr, graph.source_ptr,
+        graph.source_order, graph.shared, heads,
+    )[0]  # fmt: skip
     return out
-
-
-def _register() -> Operator:
-    """Define the operator and that of its gradients; return the former.
-
-    It returns what nodes take, the scores of the edges and 1 / sum of the weights of each node; the
-    backward pass starts from them.
-    """
-    forward = add_operator(
-        f"attend_triton(Tensor nodes, Tensor features, {_EDGES}) -> (Tensor, Tensor, Tensor)",
-        launcher("edge_attention.triton", "forward"),
-        _fake_forward,
-    )
-    backward = add_operator(
-        "attend_triton_backward(Tensor grad, Tensor out, Tensor scores, Tensor share, "
-        f"Tensor nodes, Tensor features, {_EDGES}) -> (Tensor, Tensor)",
-        launcher("edge_attention.triton", "backward"),
-        _fake_backward,
-    )
-    _differentiate(forward, backward)
-    return forward
 
 
 def _fake_forward(nodes: Tensor, *rest: Any) -> tuple[Tensor, Tensor, Tensor]:
@@ -126,23 +100,32 @@ def _fake_backward(*arguments: Any) -> tuple[Tensor, Tensor]:
     return nodes.new_empty(nodes.shape), features.new_empty(features.shape)
 
 
-def _differentiate(forward: Operator, backward: Operator) -> None:
-    def set_up(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
-        *tensors, ctx.shared, ctx.heads = inputs
-        out, *kept = output
-        ctx.mark_non_differentiable(*kept)
-        # Else zeros would be made for what has no gradient.
-        ctx.set_materialize_grads(False)
-        ctx.save_for_backward(out, *kept, *tensors)
-
-    def differentiate(ctx: Any, grad: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
-        if grad is None:
-            return (None,) * _ARGUMENTS
-        found = backward(grad, *ctx.saved_tensors, ctx.shared, ctx.heads)
-        return *found, *(None,) * (_ARGUMENTS - len(found))
-
-    add_gradients(forward, differentiate, set_up)
-    reject_second_derivative(forward, backward)
+def _set_up(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
+    *tensors, ctx.shared, ctx.heads = inputs
+    ctx.mark_non_differentiable(*output[1:])
+    # Else autograd would allocate zeros for outputs without a gradient.
+    ctx.set_materialize_grads(False)
+    ctx.save_for_backward(*output, *tensors)
 
 
-_OPERATOR = _register()
+def _differentiate(ctx: Any, grad: Tensor | None, *_: None) -> tuple[Tensor | None, ...]:
+    d_nodes = d_features = None
+    if grad is not None:
+        d_nodes, d_features = _BACKWARD(grad, *ctx.saved_tensors, ctx.shared, ctx.heads)
+    return d_nodes, d_features, *(None,) * 7
+
+
+# Returns the output, and the scores and 1 / sum of weights for the backward pass.
+_OPERATOR = add_operator(
+    f"attend_triton(Tensor nodes, Tensor features, {_EDGES}) -> (Tensor, Tensor, Tensor)",
+    launcher("edge_attention.triton", "forward"),
+    _fake_forward,
+)
+_BACKWARD = add_operator(
+    "attend_triton_backward(Tensor grad, Tensor out, Tensor scores, Tensor share, "
+    f"Tensor nodes, Tensor features, {_EDGES}) -> (Tensor, Tensor)",
+    launcher("edge_attention.triton", "backward"),
+    _fake_backward,
+)
+add_gradients(_OPERATOR, _differentiate, _set_up)
+reject_second_derivative(_OPERATOR, _BACKWARD)

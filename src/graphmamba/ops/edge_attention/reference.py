@@ -8,34 +8,31 @@ from torch import Tensor
 
 from graphmamba.ops.segments import sum_at
 
-EPSILON = 1e-6
-"""Keeps the quotient of a node that attends to nobody finite."""
+EPSILON = 1e-6  # keeps the quotient of a node without incoming edges finite
 SCORE_LIMIT = 5.0
 
 
 @dataclass(frozen=True)
 class AttentionGraph:
-    """Directed edges between nodes, each with a row of a table of features.
+    """Directed edges, each with a row of a table of features.
 
-    The last `shared` rows of the table are those of any number of edges; each of the others is that
-    of exactly one.
+    The last `shared` rows of the table may belong to any number of edges, each of the others
+    belongs to exactly one. If laid out for kernels, edges are sorted by target: `target_ptr[n]` to
+    `target_ptr[n + 1]` are the edges to node `n`, and
+    `source_order[source_ptr[n] : source_ptr[n + 1]]` those from it.
     """
 
-    edge_index: Int[Tensor, "2 edges"]
-    """Row 0 is attended to by row 1; in the order of row 1 where they are laid out."""
-    feature: Int[Tensor, " edges"]
-    """Row of each edge."""
+    edge_index: Int[Tensor, "2 edges"]  # nodes in row 1 attend to nodes in row 0
+    feature: Int[Tensor, " edges"]  # row of the table of features
     nodes: int
     shared: int
     target_ptr: Int[Tensor, " boundaries"] | None = None
-    """The edges to node `n` are `target_ptr[n]` to `target_ptr[n + 1]`; None if not laid out."""
     source_ptr: Int[Tensor, " boundaries"] | None = None
     source_order: Int[Tensor, " edges"] | None = None
-    """Likewise `source_order[source_ptr[n] : source_ptr[n + 1]]` are those from node `n`."""
 
     @property
     def is_laid_out(self) -> bool:
-        """Whether the edges are sorted, so that kernels can read them."""
+        """Whether the edges are sorted for kernels."""
         return self.target_ptr is not None
 
 
@@ -45,10 +42,10 @@ def attend(
     graph: AttentionGraph,
     heads: int,
 ) -> Float[Tensor, "nodes channels"]:
-    """Define `graphmamba.ops.edge_attention.attend`; the kernels are judged by this one."""
+    """Reference of `graphmamba.ops.edge_attention.attend`."""
     source, target = graph.edge_index
     query, key, value = nodes.unflatten(-1, (3, heads, -1)).unbind(1)
-    # Not by brackets: their gradient adds up the rows of a place one after another.
+    # Not features[...], whose backward pass is slow for repeated indices.
     edge = features.index_select(0, graph.feature).unflatten(-1, (heads, -1))
     product = key[source] * query[target] * edge
     score = product.sum(dim=-1, keepdim=True) * query.shape[-1] ** -0.5

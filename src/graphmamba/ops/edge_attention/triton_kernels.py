@@ -1,6 +1,6 @@
-"""Triton kernels of attention along edges, and of its gradients.
+"""Triton kernels of attention along edges (called wires), and of its gradients.
 
-Kernels are not compiled anew for other numbers of nodes and edges, which change with each batch.
+Numbers of nodes and edges are not specialised, since they change with each batch.
 """
 
 from typing import no_type_check
@@ -26,9 +26,9 @@ from graphmamba.ops.triton_kernels import LOG2_E
 def place_program(
     bounds_ptr, nodes, T: tl.constexpr, K: tl.constexpr, BLOCKS: tl.constexpr, ROUNDS: tl.constexpr
 ):
-    """Return the first node, the head, the rounds side by side, and if they leave a hub.
+    """Return the first node, the head, and the result of `rounds_of`.
 
-    The last nodes come first: virtual ones are hubs, which would else be waited for at the end.
+    The first programs take the last nodes: virtual nodes, which are hubs, should start first.
     """
     first = (tl.num_programs(0) // BLOCKS - 1 - tl.program_id(0) // BLOCKS) * T
     rounds, has_hub = rounds_of(bounds_ptr, first, nodes, T, K, ROUNDS)
@@ -38,7 +38,7 @@ def place_program(
 @no_type_check
 @triton.jit
 def weight_of(score, LIMIT: tl.constexpr):
-    """Return the weight of a score."""
+    """Weight of a score."""
     return tl.exp2(tl.minimum(tl.maximum(score, -LIMIT), LIMIT) * LOG2_E)
 
 
@@ -50,7 +50,7 @@ def walk_forward(
     WIDTH: tl.constexpr, NODES_STRIDE: tl.constexpr, FEATURES_STRIDE: tl.constexpr,
     SCALE: tl.constexpr, LIMIT: tl.constexpr,
 ):  # fmt: skip
-    """Write the scores of some wires; return what they bring and what they weigh, by row."""
+    """Write scores; return the sums of weighted values and of weights, by row of the tile."""
     taken, weights = tl.zeros([R, C], tl.float32), tl.zeros([R], tl.float32)
     query = load_rows(nodes_ptr, node, node < nodes, c, NODES_STRIDE, WIDTH) * SCALE
     inside = place < end
@@ -65,7 +65,7 @@ def walk_forward(
         weight = tl.where(inside, weight_of(score, LIMIT), 0.0)
         taken += weight[:, None] * value
         weights += weight
-        # Which rows come next is looked up while those of this round are on their way.
+        # The indices of the next iteration are loaded together with the rows of this one.
         place += STEP
         inside = place < end
         source = tl.load(source_ptr + place, mask=inside, other=0)
@@ -82,7 +82,7 @@ def attend_fwd_kernel(
     FEATURES_STRIDE: tl.constexpr, BLOCKS: tl.constexpr, T: tl.constexpr, K: tl.constexpr,
     C: tl.constexpr, ROUNDS: tl.constexpr,
 ):  # fmt: skip
-    """Write what T nodes take by one head, the scores, and 1 / sum of the weights."""
+    """Write output and 1 / sum of weights for one head of T nodes, and the scores."""
     R: tl.constexpr = T * K
     first, head, rounds, has_hub = place_program(bounds_ptr, nodes, T, K, BLOCKS, ROUNDS)
     c = tl.arange(0, C)
@@ -122,9 +122,9 @@ def walk_targets(
     WIDTH: tl.constexpr, GRAD_STRIDE: tl.constexpr, NODES_STRIDE: tl.constexpr,
     FEATURES_STRIDE: tl.constexpr, SCALE: tl.constexpr, LIMIT: tl.constexpr, SHARED: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients of scores and of features that have one wire.
+    """Write the gradients of scores and of features that are not shared.
 
-    Returns that of the queries by row, and those of the shared features, added to `kinds`.
+    Return those of queries, by row of the tile, and `kinds` plus those of shared features.
     """
     d_query = tl.zeros([R, C], tl.float32)
     exists = node < nodes
@@ -169,10 +169,10 @@ def attend_by_target_kernel(
     FEATURES_STRIDE: tl.constexpr, BLOCKS: tl.constexpr, T: tl.constexpr, K: tl.constexpr,
     C: tl.constexpr, ROUNDS: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients of the queries of T nodes, of the scores and of the features.
+    """Write the gradients of the queries of T nodes, of scores and of features.
 
-    Those of the `SHARED` last features, behind the `own` that have one wire each, are left in a
-    line of each program.
+    Those of the last SHARED features, after the `own` features of one edge each, are partial sums:
+    one row (line) per program.
     """
     R: tl.constexpr = T * K
     first, head, rounds, has_hub = place_program(bounds_ptr, nodes, T, K, BLOCKS, ROUNDS)
@@ -223,7 +223,7 @@ def walk_sources(
     WIDTH: tl.constexpr, GRAD_STRIDE: tl.constexpr, NODES_STRIDE: tl.constexpr,
     FEATURES_STRIDE: tl.constexpr, LIMIT: tl.constexpr,
 ):  # fmt: skip
-    """Return the gradients of keys and of values, by row."""
+    """Return the gradients of keys and values, by row of the tile."""
     d_key, d_value = tl.zeros([R, C], tl.float32), tl.zeros([R, C], tl.float32)
     inside = place < end
     wire = edge_at(order_ptr, place, inside, True)

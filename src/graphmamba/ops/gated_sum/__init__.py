@@ -1,4 +1,4 @@
-"""The gated sum over the edges of each node, and its operators."""
+"""The gated sum over the edges of each node, the core of GatedGCN."""
 
 from typing import Any
 
@@ -33,28 +33,27 @@ def gated_sum(
     *,
     backend: Backend = "auto",
 ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"]]:
-    r"""Gate each channel of each edge, and average by these gates what is sent to a node.
+    r"""Mean over incoming edges, weighted by a gate per edge and channel.
 
     .. math::
         \hat e_{ij} = d_i + e_j + c_{ij}, \quad g_{ij} = s_{ij}\,\sigma(\hat e_{ij}), \quad
         \hat x_i = a_i + \frac{\sum_j g_{ij} \odot b_j}{\sum_j g_{ij} + 10^{-6}}
 
-    over the edges j -> i. Output and gradients are the same to the last bit whenever they are
-    computed again.
+    over the edges j -> i. Output and gradients are bitwise reproducible.
 
     Args:
-        nodes: The rows a, b, d and e of each node, side by side; float32, bfloat16 or float16, on
-            the CPU float64 too.
-        edges: The row c of each edge, in the same type.
-        layout: Which edges meet at each node, by `graphmamba.ops.edge_layout.lay_out_edges`.
-        scale: The factor s of each edge; 1 if None.
+        nodes: a, b, d and e of each node, concatenated; float32, bfloat16 or float16, on the CPU
+            also float64.
+        edges: c of each edge, in the same type.
+        layout: Edges, by `graphmamba.ops.edge_layout.lay_out_edges`.
+        scale: Factor s of each edge; 1 if None.
         backend: `auto` is `triton` for tensors on a GPU and `cpu` for the others.
 
     Returns:
-        The rows x_hat of the nodes and e_hat of the edges.
+        x_hat of the nodes and e_hat of the edges.
 
     Raises:
-        ValueError: The backend cannot run on this device, or on rows of this type.
+        ValueError: The backend does not support the device or the type.
         ImportError: The backend needs a package that is not installed.
     """
     name = choose_backend(backend, nodes.device)
@@ -66,17 +65,14 @@ def gated_sum(
     if scale is not None:
         scale = scale.to(torch.promote_types(nodes.dtype, torch.float32))
     x_hat, e_hat, _ = _OPERATORS[name](
-        *(nodes, edges, scale, layout.edge_index, layout.target_ptr, layout.target_order),
-        *(layout.source_ptr, layout.source_order),
-    )
+        nodes, edges, scale, layout.edge_index, layout.target_ptr, layout.target_order,
+        layout.source_ptr, layout.source_order,
+    )  # fmt: skip
     return x_hat, e_hat
 
 
 def _register(backend: str) -> Operator:
-    """Define the operator of a backend and that of its gradients; return the former.
-
-    It returns x_hat, e_hat and what the backward pass starts from.
-    """
+    """Define the forward and backward operators of a backend; return the forward one."""
     name = f"gated_sum_{backend}"
     forward = add_operator(
         f"{name}(Tensor nodes, Tensor edges, Tensor? scale, {_LAYOUT}) -> (Tensor, Tensor, Tensor)",
@@ -89,41 +85,14 @@ def _register(backend: str) -> Operator:
         launcher(f"gated_sum.{backend}", "backward"),
         _fake_backward,
     )
-    _differentiate(forward, backward)
-    return forward
 
-
-def _fake_forward(nodes: Tensor, edges: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
-    rows, channels = nodes.shape[0], edges.shape[1]
-    kept = nodes.new_empty(
-        (2, rows, channels), dtype=torch.promote_types(nodes.dtype, torch.float32)
-    )
-    return nodes.new_empty((rows, channels)), edges.new_empty(edges.shape), kept
-
-
-def _fake_backward(
-    d_x_hat: Tensor,  # noqa: ARG001 - gradients look like what they belong to
-    d_e_hat: Tensor | None,  # noqa: ARG001
-    e_hat: Tensor,
-    kept: Tensor,
-    sent: Tensor,
-    scale: Tensor | None,
-    *_: Any,
-) -> tuple[Tensor, Tensor, Tensor]:
-    rows, channels = sent.shape
-    d_scale = kept.new_empty(0 if scale is None else scale.shape)
-    return sent.new_empty((rows, 4 * channels)), e_hat.new_empty(e_hat.shape), d_scale
-
-
-def _differentiate(forward: Operator, backward: Operator) -> None:
     def set_up(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor, Tensor]) -> None:
         nodes, _, scale, *layout = inputs
         _, e_hat, kept = output
         ctx.mark_non_differentiable(kept)
-        # Else rows of zeros would be made for an output that nobody reads.
+        # Else autograd would allocate zeros for outputs without a gradient.
         ctx.set_materialize_grads(False)
-        # The rows of the edges are not kept: what the gates need of them is in e_hat. Of those of
-        # the nodes only what is sent matters.
+        # e_hat replaces the input edges, and of the nodes only b is needed.
         channels = nodes.shape[1] // 4
         sent = nodes.narrow(1, channels, channels)
         ctx.save_for_backward(e_hat, kept, sent, scale, *layout)
@@ -136,12 +105,27 @@ def _differentiate(forward: Operator, backward: Operator) -> None:
             return (None,) * (3 + len(layout))
         if d_x_hat is None:
             d_x_hat = sent.new_zeros(sent.shape)
-        found = backward(d_x_hat, d_e_hat, e_hat, kept, sent, scale, *layout)
-        d_nodes, d_edges, d_scale = found
+        d_nodes, d_edges, d_scale = backward(d_x_hat, d_e_hat, e_hat, kept, sent, scale, *layout)
         return d_nodes, d_edges, None if scale is None else d_scale, *(None for _ in layout)
 
     add_gradients(forward, differentiate, set_up)
     reject_second_derivative(forward, backward)
+    return forward
+
+
+def _fake_forward(nodes: Tensor, edges: Tensor, *_: Any) -> tuple[Tensor, Tensor, Tensor]:
+    rows, channels = nodes.shape[0], edges.shape[1]
+    kept = nodes.new_empty(
+        (2, rows, channels), dtype=torch.promote_types(nodes.dtype, torch.float32)
+    )
+    return nodes.new_empty((rows, channels)), edges.new_empty(edges.shape), kept
+
+
+def _fake_backward(*arguments: Any) -> tuple[Tensor, Tensor, Tensor]:
+    e_hat, kept, sent, scale = arguments[2:6]
+    rows, channels = sent.shape
+    d_scale = kept.new_empty(0 if scale is None else scale.shape)
+    return sent.new_empty((rows, 4 * channels)), e_hat.new_empty(e_hat.shape), d_scale
 
 
 _OPERATORS = {backend: _register(backend) for backend in ("cpu", "triton")}

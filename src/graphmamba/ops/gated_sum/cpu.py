@@ -1,11 +1,11 @@
-"""The gated sum on the CPU, compiled by Numba."""
+"""The gated sum on the CPU, in Numba."""
 
 import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.ops.cpu_arrays import as_rows, real_type, share_out
+from graphmamba.ops.cpu_arrays import as_indices, as_rows, real_type, share_out
 from graphmamba.ops.gated_sum.cpu_kernels import sum_by_source, sum_by_target, sum_forward
 from graphmamba.ops.gated_sum.reference import EPSILON
 
@@ -17,10 +17,10 @@ def forward(
     edge_index: Int[Tensor, "2 edges"],
     target_ptr: Int[Tensor, " boundaries"],
     target_order: Int[Tensor, " edges"] | None,
-    source_ptr: Int[Tensor, " boundaries"],  # noqa: ARG001 - gradients ask for it
+    source_ptr: Int[Tensor, " boundaries"],  # noqa: ARG001
     source_order: Int[Tensor, " edges"],  # noqa: ARG001
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """x_hat, e_hat, and for each node 1 / sum of its gates and the quotient of both sums."""
+    """Return x_hat, e_hat, and for each node 1 / sum of its gates and the weighted mean."""
     real, (count, channels) = real_type(nodes), (nodes.shape[0], edges.shape[1])
     x_hat = torch.empty((count, channels), dtype=real)
     e_hat = torch.empty(edges.shape, dtype=real)
@@ -29,7 +29,7 @@ def forward(
         sum_forward(x_hat.numpy().dtype),
         count,
         *(as_rows(nodes, real), as_rows(edges, real), _numbers(scale, real)),
-        *(_indices(edge_index[0]), _indices(target_ptr), _indices(target_order)),
+        *(as_indices(edge_index[0]), as_indices(target_ptr), as_indices(target_order)),
         *(_constants(real), x_hat.numpy(), e_hat.numpy(), *kept.numpy()),
     )
     return x_hat.to(nodes.dtype), e_hat.to(edges.dtype), kept
@@ -48,7 +48,7 @@ def backward(
     source_ptr: Int[Tensor, " boundaries"],
     source_order: Int[Tensor, " edges"],
 ) -> tuple[Tensor, Tensor, Tensor]:
-    """Gradients of nodes, edges and scale; of shape (0,) for a scale that is None."""
+    """Return the gradients of nodes, edges and scale; shape (0,) for None."""
     real, (count, channels) = real_type(sent), sent.shape
     d_nodes = torch.empty((count, 4 * channels), dtype=real)
     d_edges = torch.empty(e_hat.shape, dtype=real)
@@ -56,19 +56,19 @@ def backward(
     d_scale = torch.zeros(0 if scale is None else len(scale), dtype=real)
     opened, factors = as_rows(e_hat, real), _numbers(scale, real)
     by_edge = np.empty((0, 0), opened.dtype) if d_e_hat is None else as_rows(d_e_hat, real)
-    source, target = map(_indices, edge_index)
+    source, target = map(as_indices, edge_index)
     share_out(
         sum_by_target(opened.dtype),
         count,
         *(as_rows(d_x_hat, real), by_edge, *kept.numpy(), as_rows(sent, real), opened, factors),
-        *(source, _indices(target_ptr), _indices(target_order), _constants(real)),
+        *(source, as_indices(target_ptr), as_indices(target_order), _constants(real)),
         *(d_nodes.numpy(), d_edges.numpy(), share.numpy(), d_scale.numpy()),
     )
     share_out(
         sum_by_source(opened.dtype),
         count,
         *(opened, d_edges.numpy(), share.numpy(), factors, target),
-        *(_indices(source_ptr), _indices(source_order), d_nodes.numpy()),
+        *(as_indices(source_ptr), as_indices(source_order), d_nodes.numpy()),
     )
     return d_nodes.to(sent.dtype), d_edges.to(e_hat.dtype), d_scale
 
@@ -81,7 +81,3 @@ def _numbers(values: Float[Tensor, " edges"] | None, real: torch.dtype) -> Float
     if values is None:
         return torch.empty(0, dtype=real).numpy()
     return values.detach().to(real).contiguous().numpy()
-
-
-def _indices(values: Int[Tensor, " places"] | None) -> Int[np.ndarray, " _"]:
-    return np.empty(0, np.int64) if values is None else values.long().contiguous().numpy()

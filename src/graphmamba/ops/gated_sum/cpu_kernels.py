@@ -1,8 +1,7 @@
-"""The gated sum and its gradients, a register of channels at a time, node after node.
+"""Numba kernels of the gated sum and its gradients, one vector register of channels at a time.
 
-Rows of the nodes hold four kinds of channels side by side; `SENT`, `TO_TARGET` and `TO_SOURCE` say
-which. `order` has no entries where the edges lie in the order of their targets, `scale` none where
-all factors are 1.
+Rows of nodes are a, b (SENT), d (TO_TARGET) and e (TO_SOURCE), concatenated. `order` is empty where
+edges are sorted by target, `scale` where all factors are 1.
 """
 
 from typing import no_type_check
@@ -14,13 +13,12 @@ from graphmamba.ops.cpu_compile import helper, kernel
 from graphmamba.ops.cpu_vectors import fma, load_part, sigmoid, splat, store_part, total, zeros
 
 SENT, TO_TARGET, TO_SOURCE = 1, 2, 3
-ONE, EPSILON = 0, 1
-"""Places in `constants`."""
+ONE, EPSILON = 0, 1  # indices in `constants`
 
 
 @no_type_check
 def _types(real):
-    """Types of rows, dense rows, numbers of each edge, and indices."""
+    """Types of rows, dense rows, numbers per edge, and indices."""
     line = types.Array(real, 1, "C")
     return types.Array(real, 2, "A"), types.Array(real, 2, "C"), line, types.int64[::1]
 
@@ -57,7 +55,7 @@ def source_signature(real):
 @helper
 @no_type_check
 def edge_at(order, place):
-    """The edge at a place of the order."""
+    """Edge at a position of the order."""
     return order[place] if len(order) else place
 
 
@@ -66,9 +64,9 @@ def edge_at(order, place):
 def sum_forward(
     first, last, nodes, edges, scale, source, bounds, order, constants, x_hat, e_hat, weight, mean
 ):
-    """Write the rows of the nodes `first` to `last`, and those of the edges that end there.
+    """Write x_hat of the nodes `first` to `last`, and e_hat of their incoming edges.
 
-    `weight` is 1 / (sum of the gates + epsilon), `mean` the quotient of both sums.
+    `weight` is 1 / (sum of gates + epsilon), `mean` the weighted mean.
     """
     channels, lanes = edges.shape[1], REGISTER_BYTES // edges.itemsize
     one, epsilon = splat(constants, ONE), splat(constants, EPSILON)
@@ -102,10 +100,9 @@ def sum_by_target(
     first, last, d_x_hat, d_e_hat, weight, mean, sent_rows, e_hat, scale, source, bounds, order,
     constants, d_nodes, d_edges, share, d_scale,
 ):  # fmt: skip
-    """Write the gradients of the edges that end at the nodes `first` to `last`, and what they add.
+    """Write the gradients of the incoming edges of the nodes `first` to `last`, and of a and d.
 
-    `share` is the gradient of a node divided by the sum of its gates; `d_e_hat` has no rows where
-    nothing comes back to the edges.
+    `share` is the gradient of x_hat divided by the sum of gates; `d_e_hat` is empty if it is 0.
     """
     channels, lanes = e_hat.shape[1], REGISTER_BYTES // e_hat.itemsize
     one, has_edges = splat(constants, ONE), d_e_hat.shape[0] > 0
@@ -136,7 +133,7 @@ def sum_by_target(
 @kernel(source_signature)
 @no_type_check
 def sum_by_source(first, last, e_hat, d_edges, share, scale, target, bounds, order, d_nodes):
-    """Write the gradients of what the nodes `first` to `last` send along their edges."""
+    """Write the gradients of b and e of the nodes `first` to `last`."""
     channels, lanes = e_hat.shape[1], REGISTER_BYTES // e_hat.itemsize
     for node in range(first, last):
         for channel in range(0, channels, lanes):

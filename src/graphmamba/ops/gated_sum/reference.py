@@ -6,8 +6,7 @@ from torch import Tensor
 
 from graphmamba.ops.edge_layout import EdgeLayout
 
-EPSILON = 1e-6
-"""Keeps the quotient of a node without edges finite."""
+EPSILON = 1e-6  # keeps the quotient of a node without edges finite
 
 
 def gated_sum(
@@ -16,7 +15,7 @@ def gated_sum(
     layout: EdgeLayout,
     scale: Float[Tensor, " edges"] | None = None,
 ) -> tuple[Float[Tensor, "nodes channels"], Float[Tensor, "edges channels"]]:
-    """Define `graphmamba.ops.gated_sum.gated_sum`; every faster form is judged by this one."""
+    """Reference of `graphmamba.ops.gated_sum.gated_sum`."""
     exact = torch.promote_types(nodes.dtype, torch.float32)
     source, target = layout.edge_index
     own, sent, to_target, to_source = nodes.to(exact).chunk(4, dim=-1)

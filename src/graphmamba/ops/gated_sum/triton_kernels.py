@@ -1,6 +1,7 @@
 """Triton kernels of the gated sum over the edges of each node, and of its gradients.
 
-Kernels are not compiled anew for other numbers of nodes and edges, which change with each batch.
+Rows of nodes are a, b, d and e, concatenated. Numbers of nodes and edges are not specialised, since
+they change with each batch.
 """
 
 from typing import no_type_check
@@ -36,7 +37,7 @@ def walk_forward(
     NODES_STRIDE: tl.constexpr, EDGES_STRIDE: tl.constexpr, HAS_SCALE: tl.constexpr,
     HAS_ORDER: tl.constexpr,
 ):  # fmt: skip
-    """Write the edges of some rows; return what they send and how far they open, added by row."""
+    """Write e_hat; return the sums of gated b and of gates, by row of the tile."""
     received, opened = tl.zeros([R, C], tl.float32), tl.zeros([R, C], tl.float32)
     to_target = load_rows(nodes_ptr + 2 * CHANNELS, node, node < nodes, c, NODES_STRIDE, CHANNELS)
     inside = place < end
@@ -54,7 +55,7 @@ def walk_forward(
             gate *= tl.load(scale_ptr + edge, mask=inside, other=0.0)[:, None]
         received += gate * sent
         opened += gate
-        # Which rows come next is looked up while those of this round are on their way.
+        # The indices of the next iteration are loaded together with the rows of this one.
         place += STEP
         inside = place < end
         edge = edge_at(order_ptr, place, inside, HAS_ORDER)
@@ -71,7 +72,7 @@ def gated_sum_fwd_kernel(
     K: tl.constexpr, C: tl.constexpr, ROUNDS: tl.constexpr, HAS_SCALE: tl.constexpr,
     HAS_ORDER: tl.constexpr,
 ):  # fmt: skip
-    """Write x_hat and e_hat, and for each node 1 / sum of its gates and the quotient."""
+    """Write x_hat, e_hat, and for each node 1 / sum of its gates and the weighted mean."""
     R: tl.constexpr = T * K
     first, c, rounds, has_hub = place_program(bounds_ptr, nodes, T, K, C, BLOCKS, ROUNDS)
     t = first + tl.arange(0, T)
@@ -105,11 +106,11 @@ def gated_sum_fwd_kernel(
 def load_slopes(
     kept_ptr, gain_ptr, shift_ptr, d_gain_ptr, d_shift_ptr, real, c, CHANNELS: tl.constexpr
 ):
-    """Return all that the gradient of normalised rows needs to know of each channel."""
+    """Return the statistics, parameters and scaled parameter gradients of the norm."""
     mean, scale, gain, shift = load_norm(kept_ptr, gain_ptr, shift_ptr, c, CHANNELS)
     d_gain = tl.load(d_gain_ptr + c, mask=c < CHANNELS, other=0.0)
     d_shift = tl.load(d_shift_ptr + c, mask=c < CHANNELS, other=0.0)
-    # One row, or none, was normalised with statistics that do not depend on it.
+    # A single row was normalised with running statistics, which do not depend on it.
     share = tl.where(real > 1, 1.0 / tl.maximum(real, 1).to(tl.float32), 0.0)
     return mean, scale, gain, shift, (d_gain * share)[None, :], (d_shift * share)[None, :]
 
@@ -120,7 +121,7 @@ def before_norm(
     grad, e_hat, slopes, keys, edge, c, real, CHANNELS: tl.constexpr, ACTIVATION: tl.constexpr,
     THRESHOLD: tl.constexpr, SCALE: tl.constexpr,
 ):  # fmt: skip
-    """Return the gradient of what was normalised, from that of what became of it."""
+    """Backward pass through dropout, activation and norm: return the gradient of e_hat."""
     mean, scale, gain, shift, d_gain, d_shift = slopes
     hat = (e_hat - mean) * scale
     dz = drop(grad, keys, edge, c, THRESHOLD, SCALE, CHANNELS)
@@ -139,7 +140,7 @@ def walk_targets(
     HAS_SCALE: tl.constexpr, HAS_ORDER: tl.constexpr, HAS_DE: tl.constexpr, HAS_NORM: tl.constexpr,
     ACTIVATION: tl.constexpr, THRESHOLD: tl.constexpr, SCALE: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients of the edges of some rows, and return them added by row."""
+    """Write the gradients of edges; return their sums by row of the tile."""
     total = tl.zeros([R, C], tl.float32)
     exists = node < nodes
     dx = load_rows(dx_ptr, node, exists, c, DX_STRIDE, CHANNELS)
@@ -186,10 +187,10 @@ def gated_sum_by_target_kernel(
     HAS_GHOSTS: tl.constexpr, ACTIVATION: tl.constexpr, THRESHOLD: tl.constexpr,
     SCALE: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients of the edges and of what a node adds as the target of its edges.
+    """Write the gradients of edges, and of a and d of the nodes.
 
-    `share` is the gradient of a node divided by the sum of its gates, which its sources ask for.
-    With a norm, `de` is the gradient of e_hat normalised, activated and dropped.
+    `share`, the gradient of x_hat divided by the sum of gates, is for `gated_sum_by_source_kernel`.
+    With HAS_NORM, `de` is the gradient of e_hat after norm, activation and dropout.
     """
     R: tl.constexpr = T * K
     first, c, rounds, has_hub = place_program(bounds_ptr, nodes, T, K, C, BLOCKS, ROUNDS)
@@ -236,7 +237,7 @@ def walk_sources(
     STEP: tl.constexpr, R: tl.constexpr, C: tl.constexpr, CHANNELS: tl.constexpr,
     HAS_SCALE: tl.constexpr,
 ):  # fmt: skip
-    """Return the gradients of what is sent along the edges of some rows, added by row."""
+    """Return the gradients of b and e, by row of the tile."""
     d_sent, total = tl.zeros([R, C], tl.float32), tl.zeros([R, C], tl.float32)
     inside = place < end
     edge = edge_at(order_ptr, place, inside, True)
@@ -262,7 +263,7 @@ def gated_sum_by_source_kernel(
     nodes, CHANNELS: tl.constexpr, BLOCKS: tl.constexpr, T: tl.constexpr, K: tl.constexpr,
     C: tl.constexpr, ROUNDS: tl.constexpr, HAS_SCALE: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradients of what a node adds as the source of its edges."""
+    """Write the gradients of b and e of the nodes."""
     R: tl.constexpr = T * K
     first, c, rounds, has_hub = place_program(bounds_ptr, nodes, T, K, C, BLOCKS, ROUNDS)
     _, place, end = rows_together(bounds_ptr, first, nodes, T, K)

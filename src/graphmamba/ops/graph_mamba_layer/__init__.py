@@ -1,4 +1,4 @@
-"""The paper's layer, GatedGCN beside Mamba, as one operator for a GPU."""
+"""The layer of the paper, GatedGCN and Mamba in parallel, as one operator for a GPU."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -15,12 +15,11 @@ from graphmamba.ops.registration import as_dense
 Nodes = Float[Tensor, "nodes channels"]
 Edges = Float[Tensor, "edges channels"]
 EdgeRows = Float[Tensor, "edge_rows channels"]
-Named = Mapping[str, Tensor]
-"""Parameters and statistics by the names that they have in `nn.GPSLayer`."""
+Named = Mapping[str, Tensor]  # parameters or buffers by their names in `nn.GPSLayer`
 
 
 class DropoutSite(NamedTuple):
-    """A dropout: its rate, 0 in evaluation, and its number among those that share a seed."""
+    """Rate of a dropout, 0 in evaluation, and its number among those that share a seed."""
 
     rate: float = 0.0
     number: int = 0
@@ -28,7 +27,7 @@ class DropoutSite(NamedTuple):
 
 @dataclass(frozen=True)
 class Options:
-    """What the layer is told besides tensors."""
+    """Options of the layer."""
 
     activation: Activation
     node_drop: DropoutSite
@@ -37,15 +36,12 @@ class Options:
     wide_drop: DropoutSite
     narrow_drop: DropoutSite
     has_input_norm: bool
-    is_reverse: bool
-    """Whether the (first) scan runs against the order."""
+    is_reverse: bool  # direction of the (first) scan
     is_bidirectional: bool
     zero_order_hold: bool
     is_training: bool
-    wants_edges: bool
-    """Whether new edge embeddings are asked for."""
-    is_centered: bool = False
-    """Whether what nodes receive is a sum centred by degree; see `message_passing.center_sums`."""
+    wants_edges: bool  # whether to compute new edge embeddings
+    is_centered: bool = False  # whether sums are centred: see `message_passing.center_sums`
     eps: float = 1e-5
     momentum: float = 0.1
 
@@ -67,25 +63,25 @@ def graph_mamba_layer(
     x: Nodes, e: EdgeRows, parameters: Named, statistics: Named, graphs: Graphs,
     options: Options,
 ) -> tuple[Nodes, Edges | None]:  # fmt: skip
-    r"""Run `nn.GPSLayer` with GatedGCN and Mamba, BatchNorms and a feed-forward network.
+    r"""Compute `nn.GPSLayer` with GatedGCN, Mamba, BatchNorms and a feed-forward network.
 
     .. math::
         s = N_1(\mathrm{GatedGCN}(x, e)) + N_2(x + \mathrm{Mamba}(x)), \quad
         x' = N_3(s + W_2 \sigma(W_1 s))
 
-    It is one node of autograd, judged by the plain modules. Statistics of the BatchNorms move in
-    place, as those of `torch.nn.functional.batch_norm` do.
+    It is one node of the autograd graph; the modules are its reference. Running statistics are
+    updated in place, as by `torch.nn.functional.batch_norm`.
 
     Args:
-        x: Node embeddings, in float32, bfloat16 or float16; products follow their type.
-        e: Edge embeddings of the same type, a row for each edge or one for all.
-        parameters: By the names that they have in `nn.GPSLayer`, in float32.
-        statistics: Buffers of its BatchNorms, likewise.
-        graphs: Edges, sequences, and how many rows are real.
-        options: All that is no tensor.
+        x: Node embeddings; float32, bfloat16 or float16, which is the type of matrix products.
+        e: Edge embeddings of the same type, a row per edge or one for all.
+        parameters: Parameters in float32, by their names in `nn.GPSLayer`.
+        statistics: Buffers of the BatchNorms, by their names in `nn.GPSLayer`.
+        graphs: Edges, sequences, and numbers of real rows.
+        options: Options of the layer.
 
     Returns:
-        New node embeddings, and new edge embeddings where they are asked for.
+        New node embeddings, and new edge embeddings with `options.wants_edges`.
     """
     from graphmamba.ops.graph_mamba_layer import triton
 
@@ -117,8 +113,7 @@ class _Layer(torch.autograd.Function):
         out, e_new, saved, transposed = triton.forward(
             x, e, named, statistics, graphs, options, keeps_for_backward=True
         )
-        ctx.given = transposed, graphs, options
-        ctx.names = names
+        ctx.settings, ctx.names = (transposed, graphs, options), names
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x, e, *parameters, *saved)
         return out, e_new
@@ -135,5 +130,5 @@ class _Layer(torch.autograd.Function):
         saved = triton.Saved(*tensors[len(names) :])
         d_out, d_e_new = as_dense((torch.zeros_like(x) if d_out is None else d_out, d_e_new))
         with torch.cuda.device_of(x):
-            dx, de, found = triton.backward(d_out, d_e_new, x, e, named, saved, *ctx.given)
-        return None, None, None, None, dx, de, *(found.get(name) for name in names)
+            dx, de, d = triton.backward(d_out, d_e_new, x, e, named, saved, *ctx.settings)
+        return None, None, None, None, dx, de, *(d.get(name) for name in names)

@@ -1,4 +1,4 @@
-"""Linear maps of a layer on a GPU, their gradients, and what follows the first one of two."""
+"""Linear maps of the layer on a GPU, their gradients, activation with dropout, centred sums."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -22,58 +22,42 @@ from graphmamba.ops.registration import either
 from graphmamba.ops.triton_launch import add_partial_sums, ceil_div, power_of_two
 
 Rows = Float[Tensor, "rows channels"]
+# Our kernels are faster than cuBLAS for weights with LEAST_SMALL to MOST_SMALL channels, in the
+# forward pass with at most MOST_OUT outputs, and from FEWEST_ROWS rows on.
 LEAST_SMALL, MOST_SMALL = 32, 384
-"""Channels of a weight between which kernels of ours are faster than cuBLAS."""
 MOST_OUT = 256
-"""Channels up to which they are so in a forward pass."""
 FEWEST_ROWS = 1024
-"""Rows from which on they are."""
-PROCESSORS = 132
-"""Of an H200."""
-MOST_HELD = 8192
-"""Numbers of a matrix that a program holds; a larger one leaves too few programs under way."""
-MOST_CHANNELS = 128
-"""Of a program's block."""
-FOUR_FIT = 128
-"""Registers of a thread with which four programs of four warps fit on a processor."""
-LEAST_BLOCK = 16
-"""What tensor cores take at least."""
-LEAST_PROGRAMS = 16
-"""Programs that divide the rows among them, however large the weight is."""
-CENTERED_CHANNELS = 32
-"""Of a program that centres the sums of a graph."""
-FEW = 128
-"""Sums that `column_sums` adds up at the end."""
-MOST_BYTES = 3 << 20
-"""Of all partial sums, which are written, read, and in the way of the kernels beside them."""
+PROCESSORS = 132  # of an H200
+MOST_HELD = 8192  # entries of a matrix that a program keeps; more would lower the occupancy
+MOST_CHANNELS = 128  # of a program's block
+FOUR_FIT = 128  # registers per thread with which four programs of four warps fit on a processor
+LEAST_BLOCK = 16  # smallest dimension of `tl.dot`
+LEAST_PROGRAMS = 16  # that share the rows of a weight gradient
+CENTERED_CHANNELS = 32  # of a program of `center_kernel`
+FEW = 128  # partial sums of `column_sums`
+MOST_BYTES = 3 << 20  # of all partial sums of a weight gradient
 
 
 @dataclass(frozen=True)
 class Block:
-    """How the gradient of a weight is divided."""
+    """Block configuration of the gradient of a weight."""
 
-    channels: int
-    """Of a block that one warp holds, out and in."""
-    rows: int
-    """That it takes at a time."""
-    stages: int
-    """Such rows that are on their way at a time."""
-    programs: int
-    """At most."""
+    channels: int  # of a square block, which one warp computes
+    rows: int  # per iteration
+    stages: int  # of the software pipeline
+    programs: int  # at most
 
 
+# LARGE reads rows less often; 8 and 4 programs per processor of an H200. One warp each: with four,
+# Triton would transpose both operands in shared memory entry by entry.
 SMALL, LARGE = Block(32, 32, 3, 1056), Block(64, 16, 4, 528)
-"""Large ones read rows less often; eight and four programs for each of an H200's processors.
-
-One warp each: with four, Triton transposes both operands in shared memory number by number."""
-MOST_MORE = 4 / 3
-"""Numbers that large blocks may have beyond those of small ones, filled up to whole blocks."""
+MOST_MORE = 4 / 3  # padded size with LARGE relative to SMALL up to which LARGE is used
 
 
 def linear(
     x: Rows, weight: Float[Tensor, "out in"], bias: Tensor | None = None, *, is_relu: bool = False
 ) -> Rows:
-    """X W^T + b in the type of the rows, cut off at 0 if `is_relu`."""
+    """X W^T + b in the type of the rows, then a ReLU if `is_relu`."""
     if is_ours_faster(x, weight) and weight.shape[0] <= MOST_OUT:
         return multiply(x, weight.t(), bias=bias, is_relu=is_relu)
     weight = weight.to(x.dtype)
@@ -82,29 +66,29 @@ def linear(
 
 
 def transposed_copy(weight: Float[Tensor, "out in"], dtype: torch.dtype) -> Float[Tensor, "out in"]:
-    """Copy a weight so that its columns lie closely, as `rows_grad` reads it fastest."""
+    """Copy a weight to column-major layout, in which `rows_grad` reads it fastest."""
     return weight.t().to(dtype).contiguous().t()
 
 
 def rows_grad(
     grad: Float[Tensor, "rows out"], weight: Float[Tensor, "out in"], more: Rows | None = None
 ) -> Rows:
-    """Gradient of the rows that `linear` mapped, and more that they have from another use."""
+    """Gradient of the input of `linear`, plus `more`."""
     if is_ours_faster(grad, weight):
         return multiply(grad, weight, other=more)
     weight = weight.to(grad.dtype)
     return grad @ weight if more is None else torch.addmm(more, grad, weight)
 
 
-def relu_grad(grad: Float[Tensor, "rows out"], weight: Float[Tensor, "out in"], made: Rows) -> Rows:
-    """Gradient of the rows that a ReLU cut off, and `made`, before `linear` mapped them."""
+def relu_grad(grad: Float[Tensor, "rows out"], weight: Float[Tensor, "out in"], y: Rows) -> Rows:
+    """Gradient of x in linear(y), y = relu(x)."""
     if is_ours_faster(grad, weight):
-        return multiply(grad, weight, other=made, is_cut=True)
-    return torch.ops.aten.threshold_backward(grad @ weight.to(grad.dtype), made, 0)
+        return multiply(grad, weight, other=y, is_cut=True)
+    return torch.ops.aten.threshold_backward(grad @ weight.to(grad.dtype), y, 0)
 
 
 def is_ours_faster(rows: Rows, weight: Float[Tensor, "out in"]) -> bool:
-    """Tell whether kernels of ours multiply rows and a small weight; they round to TF32."""
+    """Whether our kernels, which round to TF32, multiply rows by a weight."""
     if not rows.is_cuda:
         return rows.dtype == torch.float32 and rows.shape[0] > 0
     may_round = torch.backends.cuda.matmul.fp32_precision == "tf32"
@@ -115,42 +99,39 @@ def is_ours_faster(rows: Rows, weight: Float[Tensor, "out in"]) -> bool:
 
 @dataclass(frozen=True)
 class Tiles:
-    """How a product is divided."""
+    """Tile configuration of a product.
 
-    rows: int
-    """Of a tile."""
-    channels: int
-    """Of the block of the product that a program writes."""
+    With `programs`, so many run on each processor, and each keeps its block of the matrix for
+    several tiles. Otherwise there is one per tile, which loads the matrix in pieces.
+    """
+
+    rows: int  # of a tile
+    channels: int  # of the block of the product that a program computes
     warps: int
     programs: int = 0
-    """On each processor; each holds its block of the matrix for as long as it runs. If 0, there is
-    one for each tile, and takes the matrix in pieces."""
-    piece: int = 0
-    """Rows of the matrix in such a piece."""
-    stages: int = 1
-    """Pieces that are on their way at a time."""
-    registers: int | None = None
-    """Most that a thread may have; any number if None."""
+    piece: int = 0  # rows of the matrix per iteration
+    stages: int = 1  # of the software pipeline
+    registers: int | None = None  # per thread, at most
 
 
 def tiles_of(inward: int, out: int, is_transposed: bool) -> Tiles:
-    """Choose tiles for a product of `inward` rows of the matrix and `out` channels.
+    """Choose tiles for a matrix of shape [inward, out].
 
-    With four warps and 64 rows Triton takes the tensor cores' widest products, which want rows of
-    the matrix that lie closely: a transposed weight is left to narrower ones.
+    With four warps and 64 rows Triton uses warp-group products (wgmma), which need a row-major
+    matrix; a transposed weight is multiplied by two warps.
     """
     channels = sum(in_two(ceil_div(out, ceil_div(out, MOST_CHANNELS))))
     if _block_of(inward) * _block_of(channels) <= MOST_HELD:
         return Tiles(rows=32, channels=_block_of(channels), warps=4, programs=4, registers=FOUR_FIT)
     if is_transposed:
-        # A matrix of few rows is on its way as a whole.
+        # a matrix of few rows is loaded as a whole
         stages = 4 if inward <= MOST_CHANNELS else 3
         return Tiles(rows=64, channels=channels, warps=2, piece=32, stages=stages)
     return Tiles(rows=64, channels=_block_of(channels), warps=4, piece=32, stages=3)
 
 
 def in_two(size: int) -> tuple[int, int]:
-    """Return two powers of two that together hold so many, or one and 0 if that is as good.
+    """Return two powers of two whose sum is at least `size`, or (one, 0) if that is no larger.
 
     Example:
         >>> in_two(96), in_two(100), in_two(64)
@@ -171,9 +152,9 @@ def multiply(
     is_relu: bool = False,
     tiles: Tiles | None = None,
 ) -> Float[Tensor, "rows n"]:
-    """X M + b + other, or 0 where `other` is not above 0 (`is_cut`), then a ReLU if one is wanted.
+    """X M + b + other, then a ReLU if `is_relu`; with `is_cut`, X M + b where other > 0, else 0.
 
-    Blocks of channels of the same rows follow one another: the cache still has the rows.
+    Programs of the same rows have consecutive numbers, so that the rows are in the cache.
     """
     (rows, inward), out = x.shape, matrix.shape[1]
     y = x.new_empty(rows, out)
@@ -204,13 +185,13 @@ def multiply(
 
 
 def narrow_linear(x: Rows, weight: Float[Tensor, "out in"]) -> Rows:
-    """X W^T for rows of few columns, for which cuBLAS takes kernels that are made for many."""
+    """X W^T for rows of few columns, for which cuBLAS is slow."""
     (rows, inward), out = x.shape, weight.shape[0]
     y = x.new_empty(rows, out)
     if y.numel():
         block = min(_block_of(out), 128)
         narrow_product_kernel[(ceil_div(rows, 32), ceil_div(out, block))](
-            *(x, weight, y, rows), OUT=out, IN=inward, X_STRIDE=x.stride(0), R=32, OB=block,
+            x, weight, y, rows, OUT=out, IN=inward, X_STRIDE=x.stride(0), R=32, OB=block,
             num_warps=4,
         )  # fmt: skip
     return y
@@ -219,22 +200,22 @@ def narrow_linear(x: Rows, weight: Float[Tensor, "out in"]) -> Rows:
 def narrow_rows_grad(
     grad: Rows, weight: Float[Tensor, "out in"], *others: Float[Tensor, "blocks rows width"]
 ) -> Rows:
-    """Gradient of the rows that `narrow_linear` mapped, and beside it two others, summed."""
+    """Gradient of the input of `narrow_linear`, then the sums over blocks of two `others`."""
     rows, out = grad.shape
     inward, (blocks, _, width) = weight.shape[1], others[0].shape
-    made = grad.new_empty(rows, inward + 2 * width)
-    if made.numel():
+    joined = grad.new_empty(rows, inward + 2 * width)
+    if joined.numel():
         narrow_rows_grad_kernel[(ceil_div(rows, 16),)](
-            *(grad, weight, *others, made, rows), OUT=out, IN=inward, WIDTH=width,
+            grad, weight, *others, joined, rows, OUT=out, IN=inward, WIDTH=width,
             BLOCKS=blocks, R=16, OB=_block_of(out), WB=_block_of(width), num_warps=4,
         )  # fmt: skip
-    return made
+    return joined
 
 
 def weight_grad(
     grad: Rows, x: Rows, weight: Float[Tensor, "out in"], bias: Float[Tensor, " out"] | None = None
 ) -> tuple[Tensor, Tensor | None]:
-    """Gradients of weight and bias, in one pass over the rows."""
+    """Gradients of weight and bias in one pass over the rows."""
     (rows, out), inward = grad.shape, x.shape[1]
     d_weight, d_bias = torch.empty_like(weight), None if bias is None else torch.empty_like(bias)
     if rows == 0:
@@ -249,7 +230,7 @@ def weight_grad(
     parts = grad.new_empty((programs, part), dtype=torch.float32)
     is_exact = grad.is_cuda and torch.backends.cuda.matmul.fp32_precision != "tf32"
     weight_grad_kernel[(programs, *across)](
-        *(grad, x, parts, rows, tiles), OUT=out, IN=inward, GRAD_STRIDE=grad.stride(0),
+        grad, x, parts, rows, tiles, OUT=out, IN=inward, GRAD_STRIDE=grad.stride(0),
         X_STRIDE=x.stride(0), PART=part, R=block.rows, OB=height, IB=width, STAGES=block.stages,
         HAS_BIAS=bias is not None, PRECISION="ieee" if is_exact else "tf32", num_warps=1,
     )  # fmt: skip
@@ -258,7 +239,7 @@ def weight_grad(
 
 
 def column_sums(rows: Rows) -> Float[Tensor, "1 channels"]:
-    """Add up all rows in float32, some side by side, since PyTorch adds long columns slowly."""
+    """Sum all rows in float32, as FEW partial sums, since PyTorch sums long columns slowly."""
     channels = rows.shape[1]
     whole = len(rows) // FEW * FEW
     few = rows[:whole].reshape(whole // FEW, FEW * channels).sum(0, dtype=torch.float32)
@@ -266,7 +247,7 @@ def column_sums(rows: Rows) -> Float[Tensor, "1 channels"]:
 
 
 def weight_block(out: int, inward: int) -> Block:
-    """Choose blocks; large ones must not be much emptier.
+    """Choose the block: LARGE, unless it needs much more padding.
 
     Example:
         >>> weight_block(384, 96).channels, weight_block(96, 96).channels
@@ -284,19 +265,18 @@ def activate_drop(
     x: Rows, activation: Activation, rate: float, site: int, seed: Int[Tensor, ""] | None,
     grad: Rows | None = None,
 ) -> Rows:  # fmt: skip
-    """drop(activation(x)), or given the gradient of that, the one of x.
+    """drop(activation(x)), or given its gradient, the gradient of x.
 
-    For a ReLU, `x` may be what came out: it is 0 where the input was cut off.
+    For a ReLU, `x` may be its output, which is 0 in the same entries as its gradient.
     """
     rows, channels = x.shape
     out = torch.empty_like(x)
     if out.numel():
         height, width = 32, 64
         activate_drop_kernel[(ceil_div(rows, height), ceil_div(channels, width))](
-            *(x, x if grad is None else grad, x if seed is None else seed, out, rows),
-            site_key(site), CHANNELS=channels, T=height, C=width, IS_BACKWARD=grad is not None,
-            ACTIVATION=activation, THRESHOLD=round(rate * 2**32), SCALE=1 / (1 - rate),
-            num_warps=4,
+            x, either(grad, x), either(seed, x), out, rows, site_key(site), CHANNELS=channels,
+            T=height, C=width, IS_BACKWARD=grad is not None, ACTIVATION=activation,
+            THRESHOLD=round(rate * 2**32), SCALE=1 / (1 - rate), num_warps=4,
         )  # fmt: skip
     return out
 
@@ -307,15 +287,15 @@ def center(
     ptr: Int[Tensor, " graphs_and_one"],
     own: Rows | None = None,
 ) -> Rows:
-    """Add to `own` what nodes receive, centred by degree, as `nn.message_passing.center_sums` does.
+    """Compute `nn.message_passing.center_sums` of the means in x = own + means, added to `own`.
 
-    Without `own`, `x` is the gradient of what that returned, and the one of the means comes back.
+    Without `own`, `x` is the gradient of that output; returns the gradient of the means.
     """
     out = torch.empty_like(x)
     if out.numel():
         channels = x.shape[1]
         center_kernel[(len(ptr) - 1, ceil_div(channels, CENTERED_CHANNELS))](
-            *(x, either(own, x), target_ptr, ptr, out), CHANNELS=channels,
+            x, either(own, x), target_ptr, ptr, out, CHANNELS=channels,
             OWN_STRIDE=0 if own is None else own.stride(0), HAS_OWN=own is not None, T=32,
             C=CENTERED_CHANNELS, num_warps=4,
         )  # fmt: skip

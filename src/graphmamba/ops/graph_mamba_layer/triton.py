@@ -1,9 +1,9 @@
-"""The schedule of the paper's layer on a GPU: all kernels of a pass, in their order.
+"""The schedule of the layer on a GPU: all kernels of a pass, in order.
 
-Message passing runs on the current stream, Mamba beside it. New edge embeddings, which nodes do not
-wait for, and gradients of weights, which nothing waits for, have further streams. Tensors that a
-side stream reads are kept alive until it is done, because PyTorch's allocator reuses memory in the
-order of one stream.
+Message passing runs on the current stream, Mamba on a side stream. New edge embeddings, on which
+nodes do not depend, and gradients of weights, on which nothing depends, have further side streams.
+Tensors that a side stream reads are kept alive until it is done, since PyTorch's allocator reuses
+memory in the order of one stream.
 """
 
 from collections.abc import Iterator
@@ -45,58 +45,40 @@ from graphmamba.ops.selective_scan import triton as selective_scan
 
 MAMBA, REVERSE = "global_model.mamba.", "global_model.mamba.reverse_path."
 LOCAL = "local_model."
+# Weights that are also multiplied with gradients in the backward pass.
 MULTIPLIED = (
     *("fc1.weight", "fc2.weight", "in_proj.weight", "out_proj.weight", "x_proj.weight"),
     *("nodes.weight", "edges.weight"),
 )
-"""Weights that gradients are multiplied by in the backward pass."""
-SCAN, EDGES, WEIGHTS = 0, 4, (1, 2, 3)
-"""Numbers of the side streams."""
+SCAN, EDGES, WEIGHTS = 0, 4, (1, 2, 3)  # numbers of the side streams
 
 
 class Saved(NamedTuple):
-    """What the backward pass starts from, beside embeddings and parameters."""
+    """Tensors saved for the backward pass, besides embeddings and parameters."""
 
-    sent: Tensor
-    """[nodes, channels], B x of GatedGCN."""
-    x_hat: Tensor
-    e_hat: Tensor
-    """Inputs of GatedGCN's norms."""
-    gates: Tensor
-    """[2, nodes, channels], 1 / sum of a node's gates, and the quotient of both sums."""
-    near: Tensor
-    """[nodes, channels], what GatedGCN returns."""
-    normed: Tensor | None
-    """[nodes, channels], behind the LayerNorm before Mamba, if there is one."""
-    uz: Tensor
-    """[nodes, 2 inner], behind the in-projection."""
-    y: Tensor
-    """[nodes, inner], behind the scan, averaged over samples and directions."""
-    far: Tensor
-    """[nodes, channels], what Mamba returns."""
-    s: Tensor
-    """[nodes, channels], both results, each behind its norm."""
-    hidden: Tensor
-    """[nodes, 2 channels], in the feed-forward network: behind a ReLU, before any other
-    activation."""
-    narrow: Tensor
-    """[nodes, channels], what the feed-forward network returns."""
-    node_kept: Tensor
-    """[2, channels], mean and 1 / deviation of a norm, as those that follow."""
+    sent: Tensor  # [nodes, channels], B x of GatedGCN
+    x_hat: Tensor  # [nodes, channels], input of GatedGCN's node norm
+    e_hat: Tensor  # [edges, channels], input of GatedGCN's edge norm
+    gates: Tensor  # [2, nodes, channels], 1 / sum of the gates, weighted mean
+    local_out: Tensor  # [nodes, channels], output of GatedGCN
+    normed: Tensor | None  # [nodes, channels], after the LayerNorm before Mamba
+    uz: Tensor  # [nodes, 2 inner], after the in-projection
+    y: Tensor  # [nodes, inner], after the scan, mean over samples and directions
+    global_out: Tensor  # [nodes, channels], output of Mamba
+    s: Tensor  # [nodes, channels], sum of the normalised outputs
+    hidden: Tensor  # [nodes, 2 channels], of the FFN, after a ReLU or before another activation
+    ffn_out: Tensor  # [nodes, channels], output of the FFN
+    node_kept: Tensor  # [2, channels], mean and 1 / std of a norm, as the next four
     edge_kept: Tensor | None
     local_kept: Tensor
     global_kept: Tensor
     last_kept: Tensor
     layer_mean: Tensor | None
     layer_rstd: Tensor | None
-    u: Tensor
-    """[tokens, inner], behind the convolution."""
-    dbc: Tensor
-    """[tokens, rank + 2 state], step sizes before their projection, B and C."""
-    delta: Tensor
-    """[tokens, inner], step sizes."""
-    states: Tensor
-    """What the scan keeps."""
+    u: Tensor  # [tokens, inner], after the convolution
+    dbc: Tensor  # [tokens, rank + 2 state], step sizes before their projection, B, C
+    delta: Tensor  # [tokens, inner], step sizes
+    states: Tensor  # saved tensor of the scan
     reverse_u: Tensor | None = None
     reverse_dbc: Tensor | None = None
     reverse_delta: Tensor | None = None
@@ -104,7 +86,7 @@ class Saved(NamedTuple):
 
 
 class Norm(NamedTuple):
-    """A BatchNorm of a sum: N(before + drop(x)), activated, dropped, added to `after`."""
+    """A fused BatchNorm, as in `ops.batch_norm`; `before` and `after` are its dropouts."""
 
     name: str
     real: Int[Tensor, ""] | None
@@ -128,7 +110,7 @@ def forward(
     x: Nodes, e: EdgeRows, w: Named, statistics: Named, graphs: Graphs, options: Options,
     keeps_for_backward: bool,
 ) -> tuple[Nodes, Edges | None, Saved, dict[str, Tensor]]:  # fmt: skip
-    """Return new node and edge embeddings, what `backward` starts from, and transposed weights."""
+    """Return new node and edge embeddings, saved tensors, and transposed weights."""
     training, layout, device = options.is_training, graphs.layout, x.device
     node_norm, edge_norm, norm_local, norm_global, norm_last = _norms(graphs, options)
 
@@ -163,7 +145,7 @@ def forward(
             y, kept = y.add_(y_back).mul_(0.5), kept + back
         if graphs.samples > 1:
             y = y.view(graphs.samples, *x.shape[:1], y.shape[1]).mean(dim=0)
-        far = linear(y, w[f"{MAMBA}out_proj.weight"])
+        global_out = linear(y, w[f"{MAMBA}out_proj.weight"])
     # GatedGCN
     maps = linear(x, w[f"{LOCAL}nodes.weight"], w[f"{LOCAL}nodes.bias"])
     count = layout.edge_index.shape[1]
@@ -177,48 +159,43 @@ def forward(
     sent, transposed = maps[:0], dict[str, Tensor]()
     if keeps_for_backward:
         with _on_side_stream(device, WEIGHTS[0]):
-            # copied, so that the other three quarters of the maps can be freed
+            # a copy, so that `maps` can be freed
             sent = maps[:, x.shape[1] : 2 * x.shape[1]].contiguous()
             transposed = {
                 name: transposed_copy(w[name], x.dtype) for name in w if name.endswith(MULTIPLIED)
             }
     if options.is_centered:
         x_hat = center(x_hat, layout.target_ptr, graphs.ptr, own=maps[:, : x.shape[1]])
-    near, node_kept = norm(node_norm, x_hat, None, x)
-    local, local_kept = norm(norm_local, near, None, None)
-    # Mamba's norm adds both results, then the feed-forward network
+    local_out, node_kept = norm(node_norm, x_hat, None, x)
+    local, local_kept = norm(norm_local, local_out, None, None)
+    # Mamba's norm, which adds both outputs, then the feed-forward network
     _wait_for(device, SCAN)
     if keeps_for_backward:
         _wait_for(device, WEIGHTS[0])
     del maps
-    s, global_kept = norm(norm_global, far, x, local)
+    s, global_kept = norm(norm_global, global_out, x, local)
     is_relu = options.activation == "relu"
     wide = hidden = linear(s, w["fc1.weight"], w["fc1.bias"], is_relu=is_relu)
     drop = options.wide_drop.rate, options.wide_drop.number, graphs.seed
     if drop[0] or not is_relu:
         wide = activate_drop(hidden, options.activation, *drop)
         hidden = wide if is_relu else hidden
-    narrow = linear(wide, w["fc2.weight"], w["fc2.bias"])
-    out, last_kept = norm(norm_last, narrow, s, None)
+    ffn_out = linear(wide, w["fc2.weight"], w["fc2.bias"])
+    out, last_kept = norm(norm_last, ffn_out, s, None)
     if options.wants_edges:
         _wait_for(device, EDGES)
     saved = Saved(
-        sent, x_hat, e_hat, gates, near, normed, uz, y, far, s, hidden, narrow, node_kept,
-        edge_kept, local_kept, global_kept, last_kept, layer_mean, layer_rstd, *kept,
+        sent, x_hat, e_hat, gates, local_out, normed, uz, y, global_out, s, hidden, ffn_out,
+        node_kept, edge_kept, local_kept, global_kept, last_kept, layer_mean, layer_rstd, *kept,
     )  # fmt: skip
     return out, e_new, saved, transposed
 
 
 def _scan(
-    uz: Tensor,
-    w: Named,
-    path: str,
-    graphs: Graphs,
-    options: Options,
-    reverse: bool,
+    uz: Tensor, w: Named, path: str, graphs: Graphs, options: Options, reverse: bool,
     keeps_for_backward: bool,
-) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:
-    """One way through the sequences; see `nn.graph_mamba.SelectivePath.scan`."""
+) -> tuple[Tensor, Tensor, Tensor, Tensor, Tensor]:  # fmt: skip
+    """One direction of Mamba; see `nn.graph_mamba.SelectivePath.scan`."""
     u, z = uz.chunk(2, dim=1)
     order, is_ordered = graphs.order, graphs.order is not None
     u, _ = causal_conv1d.forward(
@@ -252,14 +229,13 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
     nodes, edges, in_proj = f"{LOCAL}nodes", f"{LOCAL}edges", f"{MAMBA}in_proj.weight"
     out_proj = f"{MAMBA}out_proj"
     d: dict[str, Tensor] = {}
-    # what side streams read is kept alive until they are done
-    held: list[Tensor] = []
+    kept_alive: list[Tensor] = []  # tensors that side streams read
 
     def through_norm(
         how: Norm, grad: Tensor, kept: Tensor, rows: Tensor, before: Tensor | None = None,
         *, for_parameters: bool = False,
     ) -> tuple[Tensor, Tensor]:  # fmt: skip
-        """Gradients of what was normalised, and of what was added to it before."""
+        """Gradients of `rows` and `before`."""
         weight, bias = f"{how.name}.weight", f"{how.name}.bias"
         d_rows, d[weight], d[bias], d_before = batch_norm.backward(
             grad, kept, rows, w[weight], w[bias], before, graphs.seed, graphs.seed, how.real,
@@ -271,8 +247,8 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
     def add_weight_grad(
         stream: int, name: str, grad: Tensor, rows: Tensor, bias: str | None = None
     ) -> None:
-        """Find the gradients of a linear map's parameters, on a stream of their own."""
-        held.extend((grad, rows))
+        """Compute the gradients of a linear map's parameters on a side stream."""
+        kept_alive.extend((grad, rows))
         weight = f"{name}.weight"
         with _on_side_stream(device, stream):
             d[weight], d_bias = weight_grad(
@@ -281,7 +257,7 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
             if bias is not None and d_bias is not None:
                 d[bias] = d_bias
 
-    # the norm of the edges, which the kernel of the sums goes back through in training
+    # the edge norm, whose backward pass in training is fused into that of the gated sum
     d_e_hat, norm_after, edge_norm_done = d_e_new, None, None
     if d_e_new is not None and saved.edge_kept is not None:
         with _on_side_stream(device, EDGES):
@@ -289,7 +265,7 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
                 edge_norm, d_e_new, saved.edge_kept, saved.e_hat, for_parameters=training
             )
         edge_norm_done = _event(device, EDGES)
-        held.append(d_e_hat)
+        kept_alive.append(d_e_hat)
         if training:
             name, d_e_hat = edge_norm.name, d_e_new
             norm_after = gated_sum.NormAfter(
@@ -299,24 +275,26 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
             )  # fmt: skip
     # the feed-forward network
     drop = options.wide_drop.rate, options.wide_drop.number, graphs.seed
-    d_narrow, d_s = through_norm(norm_last, d_out, saved.last_kept, saved.narrow, saved.s)
+    d_ffn_out, d_s = through_norm(norm_last, d_out, saved.last_kept, saved.ffn_out, saved.s)
     if options.activation == "relu" and not drop[0]:
         wide = saved.hidden
-        d_hidden = relu_grad(d_narrow, transposed["fc2.weight"], wide)
+        d_hidden = relu_grad(d_ffn_out, transposed["fc2.weight"], wide)
     else:
         is_relu = options.activation == "relu"
         wide = saved.hidden if is_relu else activate_drop(saved.hidden, options.activation, *drop)
-        d_wide = rows_grad(d_narrow, transposed["fc2.weight"])
+        d_wide = rows_grad(d_ffn_out, transposed["fc2.weight"])
         d_hidden = activate_drop(saved.hidden, options.activation, *drop, grad=d_wide)
     d_s = rows_grad(d_hidden, transposed["fc1.weight"], d_s)
-    add_weight_grad(1, "fc2", d_narrow, wide, "fc2.bias")
+    add_weight_grad(1, "fc2", d_ffn_out, wide, "fc2.bias")
     add_weight_grad(2, "fc1", d_hidden, saved.s, "fc1.bias")
     # Mamba
     with _on_side_stream(device, SCAN):
-        d_far, d_x_far = through_norm(norm_global, d_s, saved.global_kept, saved.far, x)
-        far_done = _event(device)
-        add_weight_grad(3, out_proj, d_far, saved.y)
-        d_y = rows_grad(d_far, transposed[f"{out_proj}.weight"])
+        d_global_out, d_x_global = through_norm(
+            norm_global, d_s, saved.global_kept, saved.global_out, x
+        )
+        global_done = _event(device)
+        add_weight_grad(3, out_proj, d_global_out, saved.y)
+        d_y = rows_grad(d_global_out, transposed[f"{out_proj}.weight"])
         scale = graphs.samples * (2 if options.is_bidirectional else 1)
         d_y = d_y if scale == 1 else d_y / scale
         d_y = d_y if graphs.samples == 1 else d_y.repeat(graphs.samples, 1)
@@ -335,9 +313,9 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
                 return duz
             du, d_delta, _, parts = selective_scan.backward_rows(
                 d_y, states, u, delta, A_log, B, C, D, z, dt_bias, graphs.cu_seqlens, order,
-                is_ordered, True, options.zero_order_hold, reverse, room_z=duz[:, raw.shape[1] :],
+                is_ordered, True, options.zero_order_hold, reverse, dz_out=duz[:, raw.shape[1] :],
             )  # fmt: skip
-            held.extend(parts)
+            kept_alive.extend(parts)
             with _on_side_stream(device, 3):
                 d.update({name: torch.empty_like(w[name]) for name in names})
                 nothing = u.new_empty(0)
@@ -350,7 +328,7 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
             conv, bias = f"{path}conv1d.weight", f"{path}conv1d.bias"
             _, d_conv, d[bias] = causal_conv1d.backward(
                 du, states, raw, w[conv].squeeze(1), w[bias], graphs.cu_seqlens, order, is_ordered,
-                True, reverse, room=duz[:, : raw.shape[1]],
+                True, reverse, dx_out=duz[:, : raw.shape[1]],
             )  # fmt: skip
             d[conv] = d_conv.unsqueeze(1)
             return duz
@@ -368,12 +346,12 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
                 saved.layer_mean, saved.layer_rstd, w[weight], w[bias], [True, True, True],
             )  # fmt: skip
     # GatedGCN
-    d_near, _ = through_norm(norm_local, d_s, saved.local_kept, saved.near)
+    d_local_out, _ = through_norm(norm_local, d_s, saved.local_kept, saved.local_out)
     with _on_side_stream(device, EDGES):
-        _wait_for_event(device, far_done)
-        d_x = d_near + d_x_far
+        _wait_for_event(device, global_done)
+        d_x = d_local_out + d_x_global
     d_x_done = _event(device, EDGES)
-    d_x_hat, _ = through_norm(node_norm, d_near, saved.node_kept, saved.x_hat)
+    d_x_hat, _ = through_norm(node_norm, d_local_out, saved.node_kept, saved.x_hat)
     d_sums = d_x_hat
     if options.is_centered:
         d_sums = center(d_x_hat, layout.target_ptr, graphs.ptr)
@@ -387,7 +365,7 @@ def backward(  # noqa: C901 - one schedule, read from top to bottom
     with _on_side_stream(device, EDGES):
         if len(e) == len(d_edges):
             de = rows_grad(d_edges, transposed[f"{edges}.weight"], d_e_new)
-        else:  # one row for all
+        else:  # one row for all edges
             de = (column_sums(d_edges).t() * w[f"{edges}.weight"]).sum(0, keepdim=True)
             de = (de if d_e_new is None else de + column_sums(d_e_new)).to(e.dtype)
     gated_sum.backward_by_source(
@@ -423,7 +401,7 @@ def _stream(device: torch.device, number: int) -> torch.cuda.Stream:  # noqa: AR
 
 @contextmanager
 def _on_side_stream(device: torch.device, number: int) -> Iterator[None]:
-    """Work on a stream beside the current one, after all that is under way there."""
+    """Run the block on a side stream, after all work submitted to the current one."""
     if device.type != "cuda":
         yield
         return
@@ -439,7 +417,7 @@ def _wait_for(device: torch.device, number: int) -> None:
 
 
 def _event(device: torch.device, number: int | None = None) -> torch.cuda.Event | None:
-    """Mark what the current stream, or that of a number, has come to."""
+    """Record an event on the current stream, or on the side stream `number`."""
     if device.type != "cuda":
         return None
     stream = torch.cuda.current_stream(device) if number is None else _stream(device, number)

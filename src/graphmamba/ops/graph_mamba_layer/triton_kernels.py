@@ -1,7 +1,7 @@
-"""Triton kernels between the operators of a layer: linear maps, activation and dropout.
+"""Triton kernels of the layer: linear maps and gradients, activation with dropout, centred sums.
 
-Rows are many, channels few. A program of a weight's gradient goes through `tiles` tiles of R rows
-and leaves one row of partial sums, which are added up later, always in the same order.
+There are many rows and few channels. A program of a weight gradient runs over `tiles` tiles of R
+rows and writes one row of partial sums, which are added up later in a fixed order.
 """
 
 from typing import no_type_check
@@ -35,7 +35,7 @@ def weight_grad_kernel(
     OB: tl.constexpr, IB: tl.constexpr, STAGES: tl.constexpr, HAS_BIAS: tl.constexpr,
     PRECISION: tl.constexpr,
 ):  # fmt: skip
-    """Write a program's block [OB, IB] of the weight's gradient, and of the bias's."""
+    """Write a program's partial block [OB, IB] of the gradients of weight and bias."""
     program = tl.program_id(0).to(tl.int64)
     out = tl.program_id(1) * OB + tl.arange(0, OB)
     inward = tl.program_id(2) * IB + tl.arange(0, IB)
@@ -52,7 +52,7 @@ def weight_grad_kernel(
     inside = (out < OUT)[:, None] & (inward < IN)[None, :]
     tl.store(parts_ptr + out[:, None] * IN + inward[None, :], total, mask=inside)
     if HAS_BIAS:
-        # Blocks beside one another have the same sums; the first writes them.
+        # All blocks of inputs have the same sums; the first writes them.
         tl.store(parts_ptr + OUT * IN + out, sums, mask=out + tl.program_id(2) * OUT < OUT)
 
 
@@ -67,7 +67,7 @@ def load_matrix(ptr, k, n, K: tl.constexpr, N: tl.constexpr, AT_K: tl.constexpr,
 @no_type_check
 @triton.jit
 def nearest(x, ROUNDS: tl.constexpr):
-    """Round to the nearest TF32 number: tensor cores cut the last 13 bits off."""
+    """Round to the nearest TF32 number; tensor cores would truncate."""
     if ROUNDS:
         bits = x.to(tl.int32, bitcast=True)
         x = tl.where(tl.abs(x) < float("inf"), (bits + 0x1000).to(tl.float32, bitcast=True), x)
@@ -80,7 +80,7 @@ def write_part(
     y, other, bias_ptr, y_ptr, row, n, rows, N: tl.constexpr, HAS_BIAS: tl.constexpr,
     HAS_OTHER: tl.constexpr, IS_CUT: tl.constexpr, IS_RELU: tl.constexpr,
 ):  # fmt: skip
-    """Write channels of the product, plus others, or 0 where those are not above 0 (`IS_CUT`)."""
+    """Write columns of the product: y + bias + other, or with IS_CUT 0 where other <= 0."""
     if HAS_BIAS:
         y += tl.load(bias_ptr + n, mask=n < N, other=0.0)[None, :]
     if HAS_OTHER:
@@ -100,10 +100,10 @@ def held_product_kernel(
     HAS_BIAS: tl.constexpr, HAS_OTHER: tl.constexpr, IS_CUT: tl.constexpr, IS_RELU: tl.constexpr,
     ROUNDS: tl.constexpr,
 ):  # fmt: skip
-    """Hold all lines of the matrix, in pieces of KA and KB, for some tiles of R rows.
+    """Multiply several tiles of R rows by a matrix kept in registers, as KA and KB of its rows.
 
-    The rows of the next tile are on their way while this one is multiplied and written; others are
-    loaded after that, which takes fewer registers than between product and writing.
+    The next tile is loaded while this one is multiplied and written; `other` is loaded after the
+    store, which takes fewer registers than before it.
     """
     across: tl.constexpr = tl.cdiv(N, NA)
     program, programs = tl.program_id(0) // across, tl.num_programs(0) // across
@@ -136,7 +136,7 @@ def multiply_pieces(
     AT_N: tl.constexpr, X_STRIDE: tl.constexpr, R: tl.constexpr, KB: tl.constexpr,
     NA: tl.constexpr, NB: tl.constexpr, STAGES: tl.constexpr, ROUNDS: tl.constexpr,
 ):  # fmt: skip
-    """Multiply R rows by channels n, and m if there are NB of those, KB lines at a time."""
+    """Multiply R rows by the columns n, and m if NB > 0, over pieces of KB rows of the matrix."""
     ya, yb = tl.zeros([R, NA], tl.float32), row
     if NB > 0:
         yb = tl.zeros([R, NB], tl.float32)
@@ -160,7 +160,7 @@ def pieces_product_kernel(
     HAS_BIAS: tl.constexpr, HAS_OTHER: tl.constexpr, IS_CUT: tl.constexpr, IS_RELU: tl.constexpr,
     ROUNDS: tl.constexpr,
 ):  # fmt: skip
-    """Take KB lines of NA + NB channels of the matrix at a time, for one tile of R rows."""
+    """Multiply one tile of R rows by NA + NB columns, over pieces of KB rows of the matrix."""
     across: tl.constexpr = tl.cdiv(N, NA + NB)
     block = tl.program_id(0) % across * (NA + NB)
     n = block + tl.arange(0, NA)
@@ -205,7 +205,7 @@ def narrow_product_kernel(
     x_ptr, weight_ptr, y_ptr, rows, OUT: tl.constexpr, IN: tl.constexpr, X_STRIDE: tl.constexpr,
     R: tl.constexpr, OB: tl.constexpr,
 ):  # fmt: skip
-    """Map R rows of few columns, in full precision: there is little to multiply."""
+    """Multiply R rows of few columns by a weight, in float32."""
     row = (tl.program_id(0) * R + tl.arange(0, R)).to(tl.int64)
     out = tl.program_id(1) * OB + tl.arange(0, OB)
     y = tl.zeros([R, OB], tl.float32)
@@ -224,7 +224,7 @@ def narrow_rows_grad_kernel(
     WIDTH: tl.constexpr, BLOCKS: tl.constexpr, R: tl.constexpr, OB: tl.constexpr,
     WB: tl.constexpr,
 ):  # fmt: skip
-    """Write grad W, of few columns, and behind it the sums over all blocks of the rows b and c."""
+    """Write rows of grad W, which has few columns, then the sums over blocks of b and c."""
     row = (tl.program_id(0) * R + tl.arange(0, R)).to(tl.int64)
     out, exists = tl.arange(0, OB), row < rows
     LINE: tl.constexpr = IN + 2 * WIDTH
@@ -273,9 +273,10 @@ def center_kernel(
     x_ptr, own_ptr, target_ptr, ptr_ptr, out_ptr, CHANNELS: tl.constexpr, OWN_STRIDE: tl.constexpr,
     HAS_OWN: tl.constexpr, T: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
-    """Centre the sums of a graph, d (m - sum(d m) / edges) / sqrt(edges / nodes), or go back.
+    """Add the centred sums of a graph, d (m - sum(d m) / edges) / sqrt(edges / nodes), to own.
 
-    m are means over what a node receives, d its number; own + m is in x, or its gradient alone.
+    m is the mean of the messages of a node, d their number; x holds own + m. Without HAS_OWN, x is
+    the gradient of the output, and the gradient of m is written.
     """
     begin, end = tl.load(ptr_ptr + tl.program_id(0)), tl.load(ptr_ptr + tl.program_id(0) + 1)
     t, c = tl.arange(0, T), tl.program_id(1) * C + tl.arange(0, C)

@@ -1,4 +1,4 @@
-"""Sums over the neighbours of each node, without a row for each edge on the CPU."""
+"""Sum over the neighbours of each node; on the CPU without a tensor of one row per edge."""
 
 from typing import Any
 
@@ -14,28 +14,20 @@ from graphmamba.ops.segments import sum_at_targets, take_sources
 def sum_neighbors(
     x: Float[Tensor, "nodes channels"], layout: EdgeLayout
 ) -> Float[Tensor, "nodes channels"]:
-    r"""Add up the rows of the nodes from which edges lead to each node.
+    r"""Sum the embeddings of the in-neighbours of each node; bitwise reproducible.
 
     .. math:: y_i = \sum_{j \to i} x_j
-
-    On the CPU one pass over the edges, forward and backward, takes the memory of the nodes alone;
-    elsewhere rows are handed to the edges and summed. Either gives the same bits whenever it is
-    called again.
-
-    Args:
-        x: Rows of the nodes.
-        layout: Their edges.
     """
     if x.device.type != "cpu" or torch.compiler.is_compiling():
         return sum_at_targets(take_sources(x, layout), layout)
     source, target = layout.edge_index
     incoming = source, layout.target_ptr, layout.target_order
-    return _SUM(x, *incoming, target, layout.source_ptr, layout.source_order)
+    outgoing = target, layout.source_ptr, layout.source_order
+    return _SUM(x, *incoming, *outgoing)
 
 
 def _sum(rows: Tensor, others: Tensor, ptr: Tensor, order: Tensor | None, *_: Any) -> Tensor:
-    # Here and not at the top: Numba compiles where it runs.
-    from graphmamba.ops.neighbor_sum.cpu import forward
+    from graphmamba.ops.neighbor_sum.cpu import forward  # imports Numba, only where it is needed
 
     return forward(rows, others, ptr, order)
 
@@ -49,7 +41,7 @@ def _set_up(ctx: Any, inputs: tuple[Any, ...], output: Tensor) -> None:  # noqa:
 
 
 def _differentiate(ctx: Any, grad: Tensor) -> tuple[Tensor | None, ...]:
-    """Return the sum along the edges the other way round."""
+    """Sum along the reversed edges."""
     saved = ctx.saved_tensors
     return _SUM(grad, *saved[3:], *saved[:3]), None, None, None, None, None, None
 

@@ -1,11 +1,10 @@
 """The sum over neighbours on the CPU, compiled by Numba."""
 
-import numpy as np
 import torch
 from jaxtyping import Float, Int
 from torch import Tensor
 
-from graphmamba.ops.cpu_arrays import as_rows, real_type, share_out
+from graphmamba.ops.cpu_arrays import as_indices, as_rows, real_type, share_out
 from graphmamba.ops.neighbor_sum.cpu_kernels import sum_neighbors
 
 
@@ -18,16 +17,7 @@ def forward(
     """Return for each node the sum of the rows at the other ends of its edges."""
     real, nodes = real_type(rows), ptr.shape[0] - 1
     out = torch.empty((nodes, rows.shape[1]), dtype=real)
-    indices = (_indices(others), _indices(ptr), _indices(order))
-    share_out(
-        sum_neighbors(out.numpy().dtype),
-        nodes,
-        as_rows(rows.contiguous(), real),
-        *indices,
-        out.numpy(),
-    )
+    indices = as_indices(others), as_indices(ptr), as_indices(order)
+    arrays = as_rows(rows.contiguous(), real), *indices, out.numpy()
+    share_out(sum_neighbors(out.numpy().dtype), nodes, *arrays)
     return out.to(rows.dtype)
-
-
-def _indices(values: Int[Tensor, " places"] | None) -> Int[np.ndarray, " places"]:
-    return np.empty(0, np.int64) if values is None else values.long().contiguous().numpy()

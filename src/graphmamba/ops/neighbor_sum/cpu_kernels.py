@@ -1,4 +1,4 @@
-"""The sum over neighbours, node after node; no row is written for an edge."""
+"""Numba kernel of the sum over neighbours."""
 
 from typing import no_type_check
 
@@ -18,7 +18,7 @@ def signature(real):
 @kernel(signature)
 @no_type_check
 def sum_neighbors(first, last, rows, others, ptr, order, out):
-    """Add up the rows at the other ends of each node's edges, in the order of the edges."""
+    """Sum the rows at the other ends of each node's edges, in the order of the edges."""
     is_sorted = order.shape[0] == 0
     for node in range(first, last):
         for channel in range(out.shape[1]):

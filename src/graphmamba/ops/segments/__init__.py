@@ -1,7 +1,7 @@
-"""Sums, maxima and softmaxes over the rows that meet at the same node or graph.
+"""Sums, maxima and softmaxes over segments: the rows of a node or graph.
 
-On a GPU one kernel takes the rows of each place in a fixed order, without atomics; elsewhere
-PyTorch takes them one after another. Either gives the same bits whenever it is called again.
+On a GPU a kernel adds the rows of a segment in a fixed order, without atomics; elsewhere PyTorch
+adds them in turn. Both are bitwise reproducible. Segments are called places in shapes.
 """
 
 from typing import Any
@@ -26,13 +26,13 @@ def sum_segments(
     ptr: Int[Tensor, " boundaries"],
     order: Int[Tensor, " rows"] | None = None,
 ) -> Float[Tensor, "places channels"]:
-    """Add each row to its place; a place that nothing reaches is 0.
+    """Sum the rows of each segment; an empty segment is 0.
 
     Args:
-        rows: What is summed.
-        index: Place of each row.
-        ptr: The rows of place `p` are `ptr[p]` to `ptr[p + 1]` in the order.
-        order: The rows sorted by place; None where they lie like that.
+        rows: Summands.
+        index: Segment of each row.
+        ptr: The rows of segment `s` are `order[ptr[s] : ptr[s + 1]]`.
+        order: Rows sorted by segment; None if they are sorted already.
     """
     if has_triton(rows):
         return _SUM(rows, index, ptr, order)
@@ -45,19 +45,17 @@ def take_rows(
     ptr: Int[Tensor, " boundaries"],
     order: Int[Tensor, " rows"] | None = None,
 ) -> Float[Tensor, "rows channels"]:
-    """Hand the row of each place to all that belong there: `rows[index]`.
-
-    The gradient of a place is the sum of theirs, found as `sum_segments` finds it.
+    """Gather `rows[index]`; the gradient is computed as in `sum_segments`.
 
     Args:
-        rows: What is handed out.
-        index: Place that each row of the result is taken from.
+        rows: A row per segment.
+        index: Segment of each row of the result.
         ptr: As in `sum_segments`.
         order: As in `sum_segments`.
     """
     if has_triton(rows):
         return _TAKE(rows, index, ptr, order)
-    # Not by brackets: their gradient sorts the places first.
+    # Not rows[index], whose backward pass sorts the indices.
     return rows.index_select(0, index)
 
 
@@ -66,19 +64,19 @@ def max_segments(
     index: Int[Tensor, " rows"],
     ptr: Int[Tensor, " boundaries"],
 ) -> Float[Tensor, "places channels"]:
-    """Take the greatest entry of each channel among the rows of a place; 0 where it has none.
+    """Maximum of each channel over the rows of a segment; an empty segment is 0.
 
-    Rows that share the greatest entry share its gradient evenly.
+    Tied rows share the gradient evenly.
 
     Args:
-        rows: What is compared.
-        index: Place of each row, ascending.
-        ptr: The rows of place `p` are `ptr[p]` to `ptr[p + 1]`.
+        rows: Rows sorted by segment.
+        index: Segment of each row, ascending.
+        ptr: The rows of segment `s` are `ptr[s]` to `ptr[s + 1]`.
     """
     if has_triton(rows):
         return _MAX(rows, index, ptr)[0]
     place = index[:, None].expand_as(rows)
-    # Not zeros: a tie with one of them would take its share of the gradient.
+    # Not zeros, which would take part in ties.
     least = rows.new_full((ptr.shape[0] - 1, rows.shape[1]), float("-inf"))
     top = least.scatter_reduce(0, place, rows, "amax")
     return top.masked_fill((ptr.diff() == 0)[:, None], 0.0)
@@ -87,28 +85,28 @@ def max_segments(
 def take_sources(
     x: Float[Tensor, "nodes channels"], layout: EdgeLayout
 ) -> Float[Tensor, "edges channels"]:
-    """Return for each edge the row of the node that it comes from."""
+    """Row of the source node of each edge."""
     return take_rows(x, layout.edge_index[0], layout.source_ptr, layout.source_order)
 
 
 def take_targets(
     x: Float[Tensor, "nodes channels"], layout: EdgeLayout
 ) -> Float[Tensor, "edges channels"]:
-    """Return for each edge the row of the node that it leads to."""
+    """Row of the target node of each edge."""
     return take_rows(x, layout.edge_index[1], layout.target_ptr, layout.target_order)
 
 
 def sum_at_targets(
     rows: Float[Tensor, "edges channels"], layout: EdgeLayout
 ) -> Float[Tensor, "nodes channels"]:
-    """Add up the rows of the edges that lead to each node."""
+    """Sum the rows of the incoming edges of each node."""
     return sum_segments(rows, layout.edge_index[1], layout.target_ptr, layout.target_order)
 
 
 def sum_at(
     rows: Float[Tensor, "rows ..."], index: Int[Tensor, " rows"], size: int
 ) -> Float[Tensor, "places ..."]:
-    """Add row `r` to place `index[r]` of `size` places; a place that nothing reaches is 0."""
+    """Add row `r` to segment `index[r]` of `size` segments."""
     return rows.new_zeros(size, *rows.shape[1:]).index_add(0, index, rows)
 
 
@@ -118,13 +116,10 @@ def softmax_at(
     """Softmax over the rows that share an index."""
     place = index.view(-1, *[1] * (scores.dim() - 1)).expand_as(scores)
     top = scores.new_full((size, *scores.shape[1:]), float("-inf"))
-    # The shift cancels in the quotient, so that no gradient has to pass through it.
+    # The shift cancels in the quotient and needs no gradient.
     top = top.scatter_reduce(0, place, scores.detach(), "amax")
     weights = torch.exp(scores - top[index])
     return weights / sum_at(weights, index, size)[index]
-
-
-# The Triton forms as operators.
 
 
 def _fake_sum(rows: Tensor, index: Tensor, ptr: Tensor, order: Tensor | None) -> Tensor:  # noqa: ARG001

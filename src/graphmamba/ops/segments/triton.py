@@ -1,4 +1,4 @@
-"""Sums and maxima over segments on a GPU: which kernels run, on what tiles."""
+"""Launches the Triton kernels of sums and maxima over segments."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -18,27 +18,25 @@ from graphmamba.ops.triton_launch import ceil_div, power_of_two
 
 @dataclass(frozen=True)
 class Tile:
-    """What a program holds at a time."""
+    """Tile of one program: some nodes with some edges each, by channels."""
 
     edges: int = 32
     channels: int = 32
     warps: int = 4
-    at_once: int = 4
-    """Edges of a node that are taken side by side, where nodes have few."""
-    rounds: int = 4
-    """Rounds in which nodes are taken side by side; a node with more edges than that is a hub."""
+    at_once: int = 4  # least number of edges per node in a tile
+    rounds: int = 4  # iterations over all nodes of a tile; nodes with more edges are hubs
 
 
 @dataclass(frozen=True)
 class Grid:
-    """How the work is divided: nodes by channels."""
+    """Number of programs, over nodes and channels, and constexpr arguments of a kernel."""
 
     programs: int
     constants: dict[str, Any]
 
 
 def partition(nodes: int, edges: int, channels: int, tile: Tile) -> Grid:
-    """Divide the work by shapes alone; the degrees themselves would have to be waited for."""
+    """Choose the grid from shapes alone: reading degrees would synchronise the GPU."""
     mean = power_of_two(ceil_div(edges, max(nodes, 1)))
     at_once = min(max(mean, tile.at_once), tile.edges)
     blocks, side_by_side = ceil_div(channels, tile.channels), tile.edges // at_once
@@ -49,8 +47,7 @@ def partition(nodes: int, edges: int, channels: int, tile: Tile) -> Grid:
     return Grid(ceil_div(nodes, side_by_side) * blocks, constants)
 
 
-TILE = Tile(edges=256, warps=8)
-"""Graphs have more nodes than nodes have edges, and there is only one thing to sum."""
+TILE = Tile(edges=256, warps=8)  # larger than for other kernels: there is only one sum
 
 
 def segment_sum(
@@ -59,29 +56,26 @@ def segment_sum(
     ptr: Int[Tensor, " boundaries"],
     order: Int[Tensor, " rows"] | None,
 ) -> Float[Tensor, "places channels"]:
-    """Sum the rows of each place."""
+    """Sum the rows of each segment."""
     (count, channels), places = rows.shape, ptr.shape[0] - 1
     out = rows.new_empty((places, channels))
     grid = partition(places, count, channels, TILE)
     if out.numel() > 0:
         segment_sum_kernel[(grid.programs,)](
-            *(rows, ptr, ptr if order is None else order, out, places),
-            STRIDE=rows.stride(0),
-            HAS_ORDER=order is not None,
-            **grid.constants,
-        )
+            rows, ptr, ptr if order is None else order, out, places, STRIDE=rows.stride(0),
+            HAS_ORDER=order is not None, **grid.constants,
+        )  # fmt: skip
     return out
 
 
 BLOCK_ROWS = 32
 BLOCK_CHANNELS = 64
 WARPS = 4
-MOST_PARTS = 32
-"""Programs that share the rows of a place; what each finds is compared once more."""
+MOST_PARTS = 32  # programs per segment; a second kernel combines their maxima
 
 
 def parts_of(rows: int, places: int) -> int:
-    """Divide places by what the shapes tell: a tile for each program, were all equally long."""
+    """Number of programs per segment: one tile each if all segments were equally long."""
     mean = ceil_div(rows, max(places, 1))
     return min(power_of_two(max(ceil_div(mean, BLOCK_ROWS), 1)), MOST_PARTS)
 
@@ -91,24 +85,24 @@ def segment_max(
     index: Int[Tensor, " rows"],  # noqa: ARG001 - the places are known by `ptr`
     ptr: Int[Tensor, " boundaries"],
 ) -> tuple[Float[Tensor, "places channels"], Int[Tensor, "places channels"]]:
-    """Return the greatest entries, and how many rows share each."""
+    """Return the maxima, and the number of rows tied for each."""
     (count, channels), places = rows.shape, ptr.shape[0] - 1
     top = rows.new_empty((places, channels))
     shared = torch.empty((places, channels), dtype=torch.int32, device=rows.device)
     if not top.numel():
         return top, shared
     parts, blocks = parts_of(count, places), ceil_div(channels, BLOCK_CHANNELS)
-    found = top, shared
+    outputs = top, shared
     if parts > 1:
         shape = 2, places, parts, channels
         partial = torch.empty(shape, dtype=torch.float32, device=rows.device)
-        found = partial[0], partial[1].view(torch.int32)
+        outputs = partial[0], partial[1].view(torch.int32)
     sizes = {"CHANNELS": channels, "PARTS": parts, "C": BLOCK_CHANNELS, "num_warps": WARPS}
     segment_max_kernel[(places * parts, blocks)](
-        rows, ptr, *found, STRIDE=rows.stride(0), R=BLOCK_ROWS, **sizes
+        rows, ptr, *outputs, STRIDE=rows.stride(0), R=BLOCK_ROWS, **sizes
     )
     if parts > 1:
-        segment_max_join_kernel[(places, blocks)](*found, top, shared, **sizes)
+        segment_max_join_kernel[(places, blocks)](*outputs, top, shared, **sizes)
     return top, shared
 
 
@@ -120,16 +114,12 @@ def segment_max_backward(
     count: Int[Tensor, "places channels"],
 ) -> Float[Tensor, "rows channels"]:
     """Return the gradient of the rows."""
-    found = rows.new_empty(rows.shape)
-    if found.numel():
+    d_rows = rows.new_empty(rows.shape)
+    if d_rows.numel():
         length, channels = rows.shape
         grid = ceil_div(length, BLOCK_ROWS), ceil_div(channels, BLOCK_CHANNELS)
         segment_max_bwd_kernel[grid](
-            *(grad.contiguous(), rows, index, top, count, found, length),
-            CHANNELS=channels,
-            STRIDE=rows.stride(0),
-            R=BLOCK_ROWS,
-            C=BLOCK_CHANNELS,
-            num_warps=WARPS,
-        )
-    return found
+            grad.contiguous(), rows, index, top, count, d_rows, length, CHANNELS=channels,
+            STRIDE=rows.stride(0), R=BLOCK_ROWS, C=BLOCK_CHANNELS, num_warps=WARPS,
+        )  # fmt: skip
+    return d_rows

@@ -1,9 +1,9 @@
-"""Triton kernels that sum rows, and take the greatest, over segments: the edges of a node, a graph.
+"""Triton kernels of sums and maxima over segments, such as the edges of a node.
 
-For sums, a program has T segments and goes through their rows side by side, K = R / T of each at a
-time. After a few rounds only hubs have rows left: these come one after another then, R rows at a
-time. Sums never meet in memory: those of a segment are made by one program, in an order that
-depends on nothing but the rows. Kernels of sums over edges elsewhere use the same functions.
+A program sums T segments (nodes), K = R / T rows (edges) of each per iteration. After ROUNDS
+iterations only hubs have rows left; these are then summed one by one, R rows per iteration. Each
+sum is computed by one program in a fixed order, without atomics. Other operators on edges use the
+same functions.
 """
 
 from typing import no_type_check
@@ -15,7 +15,7 @@ import triton.language as tl
 @no_type_check
 @triton.jit
 def load_rows(ptr, row, mask, c, STRIDE: tl.constexpr, CHANNELS: tl.constexpr):
-    """Load rows of some channels; 0 outside of the mask."""
+    """Load the channels `c` of rows; 0 outside the mask."""
     at = row.to(tl.int64)[:, None] * STRIDE + c[None, :]
     return tl.load(ptr + at, mask=mask[:, None] & (c < CHANNELS)[None, :], other=0.0).to(tl.float32)
 
@@ -23,7 +23,7 @@ def load_rows(ptr, row, mask, c, STRIDE: tl.constexpr, CHANNELS: tl.constexpr):
 @no_type_check
 @triton.jit
 def store_rows(ptr, row, mask, c, value, STRIDE: tl.constexpr, CHANNELS: tl.constexpr):
-    """Store what `load_rows` would load."""
+    """Store the channels `c` of rows."""
     at = row.to(tl.int64)[:, None] * STRIDE + c[None, :]
     tl.store(ptr + at, value, mask=mask[:, None] & (c < CHANNELS)[None, :])
 
@@ -31,7 +31,7 @@ def store_rows(ptr, row, mask, c, value, STRIDE: tl.constexpr, CHANNELS: tl.cons
 @no_type_check
 @triton.jit
 def edge_at(order_ptr, place, mask, HAS_ORDER: tl.constexpr):
-    """Return the edge at a place of the order."""
+    """Edge at a position of the order."""
     if HAS_ORDER:
         return tl.load(order_ptr + place, mask=mask, other=0).to(tl.int32)
     return place
@@ -40,7 +40,7 @@ def edge_at(order_ptr, place, mask, HAS_ORDER: tl.constexpr):
 @no_type_check
 @triton.jit
 def rounds_of(bounds_ptr, first, nodes, T: tl.constexpr, K: tl.constexpr, ROUNDS: tl.constexpr):
-    """Return the rounds in which nodes are walked side by side, and if they leave a hub."""
+    """Return the number of iterations over T nodes at once, and whether hubs remain after them."""
     t = first + tl.arange(0, T)
     low = tl.load(bounds_ptr + t, mask=t < nodes, other=0)
     high = tl.load(bounds_ptr + t + 1, mask=t < nodes, other=0)
@@ -56,7 +56,7 @@ def place_program(
     bounds_ptr, nodes, T: tl.constexpr, K: tl.constexpr, C: tl.constexpr, BLOCKS: tl.constexpr,
     ROUNDS: tl.constexpr,
 ):  # fmt: skip
-    """Return the first node, the channels, the rounds side by side, and if they leave a hub."""
+    """Return the first node, the channels, and the result of `rounds_of`."""
     first = (tl.program_id(0) // BLOCKS) * T
     c = (tl.program_id(0) % BLOCKS) * C + tl.arange(0, C)
     rounds, has_hub = rounds_of(bounds_ptr, first, nodes, T, K, ROUNDS)
@@ -66,7 +66,7 @@ def place_program(
 @no_type_check
 @triton.jit
 def rows_together(bounds_ptr, first, nodes, T: tl.constexpr, K: tl.constexpr):
-    """Return node, place of the first edge and end of each row: K rows for each of T nodes."""
+    """Return node, first position and end for each of T * K rows: K rows per node."""
     row = tl.arange(0, T * K)
     node = first + row // K
     place = tl.load(bounds_ptr + node, mask=node < nodes, other=0) + row % K
@@ -77,7 +77,7 @@ def rows_together(bounds_ptr, first, nodes, T: tl.constexpr, K: tl.constexpr):
 @no_type_check
 @triton.jit
 def rows_apart(bounds_ptr, node, nodes, SKIP: tl.constexpr, R: tl.constexpr):
-    """Return the same for the edges of one node after the first ones, and the rounds they take."""
+    """Return the same for R rows of one node after its first SKIP, and the iterations needed."""
     row = tl.arange(0, R)
     low = tl.load(bounds_ptr + node, mask=node < nodes, other=0) + SKIP
     high = tl.load(bounds_ptr + node + 1, mask=node < nodes, other=0)
@@ -88,21 +88,21 @@ def rows_apart(bounds_ptr, node, nodes, SKIP: tl.constexpr, R: tl.constexpr):
 @no_type_check
 @triton.jit
 def sum_of_each(rows, T: tl.constexpr, K: tl.constexpr, C: tl.constexpr):
-    """Add the K rows of each node."""
+    """Sum the K rows of each node."""
     return tl.sum(tl.reshape(rows, [T, K, C]), axis=1)
 
 
 @no_type_check
 @triton.jit
 def add_to(sums, rows, i, T: tl.constexpr):
-    """Add all rows to the sum of the program's node `i`."""
+    """Add all rows to the sum of node `i` of the program."""
     return tl.where(tl.arange(0, T)[:, None] == i, sums + tl.sum(rows, axis=0)[None, :], sums)
 
 
 @no_type_check
 @triton.jit
 def greatest(best, count):
-    """Return the greatest of all rows of a tile and how often it is there; NaN if one is NaN."""
+    """Return the maximum over the rows of a tile, NaN if one is NaN, and its number of ties."""
     top = tl.max(best, axis=0)
     total = tl.sum(tl.where(best == top[None, :], count, 0), axis=0)
     has_nan = tl.max((best != best).to(tl.int32), axis=0) > 0  # noqa: PLR0124
@@ -112,7 +112,7 @@ def greatest(best, count):
 @no_type_check
 @triton.jit
 def store_greatest(top_ptr, count_ptr, at, inside, top, count, IS_LAST: tl.constexpr):
-    """Store both; at last, a place without rows gets 0."""
+    """Store maximum and count; IS_LAST sets empty segments to 0."""
     if IS_LAST:
         is_empty = (count == 0) & (top == top)  # noqa: PLR0124
         top = tl.where(is_empty, 0.0, top)
@@ -126,7 +126,7 @@ def segment_max_kernel(
     rows_ptr, bounds_ptr, top_ptr, count_ptr, CHANNELS: tl.constexpr, STRIDE: tl.constexpr,
     PARTS: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
-    """Find the greatest of one part of a place: every tile that is `part` modulo PARTS."""
+    """Maximum over one part of a segment: every PARTS-th tile."""
     place, part = tl.program_id(0) // PARTS, tl.program_id(0) % PARTS
     c = tl.program_id(1) * C + tl.arange(0, C)
     low, high = tl.load(bounds_ptr + place), tl.load(bounds_ptr + place + 1)
@@ -137,7 +137,7 @@ def segment_max_kernel(
         inside = (row < high)[:, None] & (c < CHANNELS)[None, :]
         at = row[:, None] * STRIDE + c[None, :]
         own = tl.load(rows_ptr + at, mask=inside, other=float("-inf")).to(tl.float32)
-        # A NaN is greater than all, and nothing is greater than it.
+        # NaN counts as the largest value.
         is_new = (own > best) | (own != own)  # noqa: PLR0124
         count = tl.where(is_new, 1, count + (inside & (own == best)).to(tl.int32))
         best = tl.where(is_new, own, best)
@@ -153,7 +153,7 @@ def segment_max_join_kernel(
     parts_ptr, counts_ptr, top_ptr, count_ptr,
     CHANNELS: tl.constexpr, PARTS: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
-    """Find the greatest of all parts of a place."""
+    """Combine the maxima of the parts of a segment."""
     place = tl.program_id(0).to(tl.int64)
     c = tl.program_id(1) * C + tl.arange(0, C)
     part = place * PARTS + tl.arange(0, PARTS)
@@ -171,7 +171,7 @@ def segment_max_bwd_kernel(
     grad_ptr, rows_ptr, index_ptr, top_ptr, count_ptr, out_ptr, rows,
     CHANNELS: tl.constexpr, STRIDE: tl.constexpr, R: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
-    """Share the gradient of each place among the rows that are its greatest."""
+    """Divide the gradient of each maximum among the tied rows."""
     row = tl.program_id(0) * R + tl.arange(0, R)
     c = tl.program_id(1) * C + tl.arange(0, C)
     inside = (row < rows)[:, None] & (c < CHANNELS)[None, :]
@@ -182,8 +182,8 @@ def segment_max_bwd_kernel(
     grad = tl.load(grad_ptr + at, mask=inside, other=0.0).to(tl.float32)
     row = row.to(tl.int64)[:, None]
     own = tl.load(rows_ptr + row * STRIDE + c[None, :], mask=inside, other=0.0)
-    # A factor and no choice: a gradient that is NaN stays so in all rows.
-    # Rounded as PyTorch does it; a plain quotient is a little off on a GPU.
+    # div_rn rounds as PyTorch does; `/` is approximate on a GPU. A factor instead of `where` keeps
+    # a NaN gradient in all rows.
     part = tl.math.div_rn(grad, tl.maximum(count, 1).to(tl.float32))
     share = (own == top).to(tl.float32) * part
     tl.store(out_ptr + row * CHANNELS + c[None, :], share, mask=inside)
@@ -195,7 +195,7 @@ def walk(
     rows_ptr, order_ptr, place, end, rounds, c, STEP: tl.constexpr, R: tl.constexpr,
     C: tl.constexpr, CHANNELS: tl.constexpr, STRIDE: tl.constexpr, HAS_ORDER: tl.constexpr,
 ):  # fmt: skip
-    """Return the rows of some places, added by row of the tile."""
+    """Sum `rounds` rows, STEP positions apart, for each row of the tile."""
     total = tl.zeros([R, C], tl.float32)
     for _ in range(rounds):
         inside = place < end
@@ -212,7 +212,7 @@ def segment_sum_kernel(
     BLOCKS: tl.constexpr, T: tl.constexpr, K: tl.constexpr, C: tl.constexpr, ROUNDS: tl.constexpr,
     HAS_ORDER: tl.constexpr,
 ):  # fmt: skip
-    """Write the sums of T places."""
+    """Write the sums of T segments."""
     R: tl.constexpr = T * K
     first, c, rounds, has_hub = place_program(bounds_ptr, places, T, K, C, BLOCKS, ROUNDS)
     _, place, end = rows_together(bounds_ptr, first, places, T, K)

@@ -42,38 +42,38 @@ def selective_scan(
         y_t = (C_t h_t + D u_t) \odot \mathrm{SiLU}(z_{o(t)})
 
     with :math:`\Delta_t = \mathrm{softplus}(delta_t + delta\_bias)`, and h = 0 where a sequence
-    starts (https://arxiv.org/abs/2312.00752). The state is kept in float32, or in float64 if the
-    inputs are. The gradients are the same to the last bit whenever they are computed again.
+    starts (https://arxiv.org/abs/2312.00752). The state is in float32, or in float64 if the inputs
+    are. Output and gradients are bitwise reproducible.
 
     Args:
-        u: Input of each step; float32 or bfloat16, on the CPU float64 too.
-        delta: Step size, before bias and softplus.
-        A: Rate at which each state decays; negative. With `log_A`, the logarithm of its size.
-        B: Weight of the input, for each step.
-        C: Weight of the state in the output, for each step.
-        D: Weight of the input in the output; none if None.
-        z: Gate, a row for each that `order` reads; none if None.
-        delta_bias: Added to `delta`; nothing if None.
+        u: Input of each step; float32 or bfloat16, on the CPU also float64.
+        delta: Step size before bias and softplus.
+        A: Decay rates, negative; with `log_A`, log(-A).
+        B: Input weights of each step.
+        C: Output weights of each step.
+        D: Skip weights.
+        z: Gate; a row per step, or the rows that `order` reads.
+        delta_bias: Added to `delta`.
         cu_seqlens: Sequence `i` is steps `cu_seqlens[i]` to `cu_seqlens[i + 1]`; it may be empty.
         order: Row of `z` that each step reads; step `t` reads row `t` if None. With `scatter`
             it is a permutation of the steps, and step `t` reads row `order[t] % rows`. It does
-            not move the steps themselves.
-        scatter: Whether the output of step `t` goes to row `order[t]` instead of row `t`.
+            not reorder the other inputs.
+        scatter: Whether the output of step `t` is written to row `order[t]` instead of row `t`.
         softplus: Whether softplus is applied to the step size.
-        discretization: `euler` weighs B by the step size, as the published code does; `zoh` holds
-            the input over the step, as the paper prints it.
+        discretization: `euler` multiplies B by the step size, as the published code does; `zoh` is
+            zero-order hold, as in the paper.
         reverse: Whether each sequence is scanned from its end.
         log_A: Whether the rates are -exp(A), as Mamba trains them.
         backend: `auto` is `triton` for tensors on a GPU and `cpu` for the others.
-        check: Whether the values of `cu_seqlens` and `order` are checked, for which a GPU has to
-            be waited for. If None they are on the CPU, and where no gradient is recorded; never
-            while a graph is compiled or captured.
+        check: Whether the values of `cu_seqlens` and `order` are checked, which synchronises a GPU.
+            None checks on the CPU, and on a GPU if no gradient is recorded; never while a graph is
+            compiled or captured.
 
     Returns:
-        The output, in the type of `u`; in the order of the steps, or of the slots with `scatter`.
+        The output in the type of `u`.
 
     Raises:
-        ValueError: An argument breaks a rule; the message names it, the rule and the value.
+        ValueError: An argument is invalid.
         ImportError: The backend needs a package that is not installed.
 
     Example:
@@ -91,9 +91,8 @@ def selective_scan(
     check_choice("discretization", discretization, get_args(Discretization))
     leaves = u, delta, A, B, C, D, z, delta_bias
     if checks.are_values_checked(check, *leaves):
-        # without a gate no row is read, and yet each step would have one of its own
-        read = u.shape[0] if z is None else z.shape[0]
-        checks.check_values(cu_seqlens, order, u.shape[0], read, scatter, "scatter")
+        num_rows = u.shape[0] if z is None else z.shape[0]
+        checks.check_values(cu_seqlens, order, u.shape[0], num_rows, scatter, "scatter")
 
     if name == "reference":
         return reference.selective_scan(

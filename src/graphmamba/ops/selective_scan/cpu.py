@@ -1,4 +1,4 @@
-"""The selective scan on the CPU, compiled by Numba: sequences end to end, in any order."""
+"""The selective scan on the CPU, in Numba."""
 
 from dataclasses import dataclass
 
@@ -32,22 +32,17 @@ from graphmamba.ops.selective_scan.cpu_kernels import (
     summarize_backward,
 )
 
-MOST_STEPS = 4096
-"""Steps of a part: longer sequences are divided, whatever the number of threads."""
-
-GROUP_STEPS = 1024
-"""Steps after which the next part opens a new group."""
+MOST_STEPS = 4096  # per part; longer sequences are divided, for any number of threads
+GROUP_STEPS = 1024  # parts are gathered in groups of about so many steps
 
 
 @dataclass(frozen=True)
 class Partition:
-    """Parts in the order of the scan within each sequence, sequences one after another."""
+    """Parts of sequences, by sequence and, within each, in scan order."""
 
     table: Int[np.ndarray, "parts 4"]
-    groups: Int[np.ndarray, " groups_and_1"]
-    """The first part of each group, and the number of parts."""
-    cuts: int
-    """Places where a sequence is divided: each passes on a state."""
+    groups: Int[np.ndarray, " groups_and_1"]  # first part of each group, then the number of parts
+    cuts: int  # boundaries between parts of a sequence, each of which passes on a state
 
     @property
     def group_count(self) -> int:
@@ -56,15 +51,15 @@ class Partition:
 
 
 def most_cuts(steps: int | SymInt) -> int | SymInt:
-    """No batch of that many steps has more cuts."""
-    # A sequence that is divided has more than MOST_STEPS steps, and so fewer cuts than steps /
-    # MOST_STEPS. It is rounded up so that any steps give room for one: an exported program knows
-    # then that with the first block there are two states, and is not limited to larger graphs.
+    """Upper bound on the number of cuts."""
+    # Only a sequence of more than MOST_STEPS steps is divided, into fewer cuts than steps /
+    # MOST_STEPS. Rounded up, so that torch.export can assume at least two saved states for any
+    # number of steps, and does not restrict the exported program to larger graphs.
     return -(-steps // MOST_STEPS)
 
 
 def partition(cu_seqlens: Int[Tensor, " boundaries"], *, reverse: bool) -> Partition:
-    """Divide sequences longer than `MOST_STEPS` evenly, and gather short ones in groups."""
+    """Divide sequences longer than `MOST_STEPS` evenly, and gather short ones into groups."""
     bounds = cu_seqlens.to(torch.int64).numpy()
     start, length = bounds[:-1], np.diff(bounds)
     start, length = start[length > 0], length[length > 0]
@@ -93,7 +88,7 @@ def partition(cu_seqlens: Int[Tensor, " boundaries"], *, reverse: bool) -> Parti
 def states_shape(
     steps: int | SymInt, inner: int | SymInt, state: int | SymInt
 ) -> tuple[int | SymInt, int | SymInt, int | SymInt]:
-    """Shape of the kept states: one for each block of steps, then one for each possible cut."""
+    """Shape of the saved states: one per block of steps, then one per possible cut."""
     blocks = fill_up(steps, INTERVAL) // INTERVAL
     return blocks + most_cuts(steps), fill_up(state, PAIR), fill_up(inner, LANES)
 
@@ -116,7 +111,7 @@ def forward(
     log_A: bool,
     keep_states: bool,
 ) -> tuple[Float[Tensor, "steps inner"], Float[Tensor, "kept filled_state filled_inner"]]:
-    """The output, and the states that `backward` starts from; none unless `keep_states`."""
+    """Return the output and the saved states, none without `keep_states`."""
     (steps, inner), real = u.shape, real_type(u)
     A = -torch.exp(A) if log_A else A
     x = _inputs(u, delta, A, B, C, D, z, delta_bias, order, scatter)
@@ -155,9 +150,9 @@ def backward(
     zoh: bool,
     reverse: bool,
     log_A: bool,
-    keep_states: bool = True,  # noqa: ARG001 - they are here
+    keep_states: bool = True,  # noqa: ARG001
 ) -> tuple[Tensor, ...]:
-    """Gradients of u, delta, A, B, C, D, z and delta_bias; of shape (0,) for what is None."""
+    """Return the gradients of u, delta, A, B, C, D, z, delta_bias; shape (0,) for None."""
     A = -torch.exp(A) if log_A else A
     x = _inputs(u, delta, A, B, C, D, z, delta_bias, order, scatter)
     how = How(softplus, zoh, reverse, D is not None, z is not None)
@@ -199,12 +194,12 @@ def _inputs(
     u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor, D: Tensor | None, z: Tensor | None,
     delta_bias: Tensor | None, order: Tensor | None, scatter: bool,
 ) -> Inputs:  # fmt: skip
-    """All inputs as the arrays that kernels take."""
+    """Convert all inputs to the arrays that kernels take."""
     (steps, inner), real = u.shape, real_type(u)
-    one_by_one, filled = torch.arange(steps), fill_up(inner, LANES)
+    identity, filled = torch.arange(steps), fill_up(inner, LANES)
     gates = u[:0] if z is None else z
-    gate_rows = one_by_one if order is None else order.long() % max(len(gates), 1)
-    out_rows = order.long() if order is not None and scatter else one_by_one
+    gate_rows = identity if order is None else order.long() % max(len(gates), 1)
+    out_rows = order.long() if order is not None and scatter else identity
     return Inputs(
         u=as_rows(u, real),
         delta=as_rows(delta, real),
@@ -222,12 +217,9 @@ def _inputs(
 def _blank_summary(
     parts: Partition, x: Inputs
 ) -> tuple[Float[np.ndarray, "cuts state inner"], Float[np.ndarray, "cuts 2 inner"]]:
-    """Room for a state, and for the sum of dt and its excess, at each cut."""
-    state, inner = x.A.shape
-    return (
-        np.zeros((parts.cuts, state, inner), x.A.dtype),
-        np.zeros((parts.cuts, 2, inner), x.A.dtype),
-    )
+    """Arrays for the state at each cut, and for the sum of dt with its rounding error."""
+    shapes = (parts.cuts, *x.A.shape), (parts.cuts, 2, x.A.shape[1])
+    return np.zeros(shapes[0], x.A.dtype), np.zeros(shapes[1], x.A.dtype)
 
 
 def carry(
@@ -236,9 +228,9 @@ def carry(
     A: Float[np.ndarray, "state inner"],
     links: Int[np.ndarray, "parts 2"],
 ) -> Float[np.ndarray, "cuts state inner"]:
-    """Add to the state at each cut what the one before it in `links` passes on.
+    """Add to the state at each cut the decayed state of the cut before it, by `links`.
 
-    A part shrinks a state by exp(A sum(dt)), however many steps it has.
+    A part multiplies the state by exp(A sum(dt)).
     """
     states = ends.astype(np.float64)
     with np.errstate(all="ignore"):

@@ -1,10 +1,9 @@
-"""The selective scan and its gradients on the CPU, a register of channels at a time.
+"""Numba kernels of the selective scan and its gradients, one vector register of channels at a time.
 
-The steps of a block are copied to a tile in scan order, so that the inner loops know no direction,
-no order of rows and no remainder of channels. The backward pass computes each block again from its
-kept state, then goes back over it. Sums over channels stay apart lane by lane until a block is
-done,
-sums over steps group by group: each sum has one order, whoever computes it.
+The steps of a block are copied to a tile in scan order, so that inner loops need no direction,
+order of rows or remainder of channels. The backward pass recomputes each block from its saved
+state, then runs it backwards. Sums over channels are kept per lane until the end of a block, sums
+over steps per group, so the order of summation does not depend on the number of threads.
 """
 
 from typing import NamedTuple, no_type_check
@@ -34,23 +33,19 @@ from graphmamba.ops.cpu_vectors import (
     zeros,
 )
 
+# Columns of the table of parts: a part is steps LOW to HIGH; ENTERS and LEAVES are the indices of
+# its initial and final state among those at cuts, -1 where a sequence starts or ends.
 LOW, HIGH, ENTERS, LEAVES = range(4)
-"""Columns of the table of parts: its steps are `LOW` to `HIGH`; the state that enters it and the
-one that it passes on have these numbers, or -1 where a sequence starts or ends."""
+INTERVAL = 32  # steps of a block, so that its tile fits into the L1 cache
+PAIR = 2  # states per inner loop; the number of states is padded to a multiple
 
-INTERVAL = 32
-"""Steps of a block: as many as keep its tile in the fastest cache of common machines."""
-
-PAIR = 2
-"""States of an inner loop; the number of states is filled up to a multiple."""
-
-# What a tile holds for each step; the last three for two states each.
+# Fields of a tile for each step; the last three have an entry for each of two states.
 DT, DRIVE, Y, GRAD, GRAD_DT, GRAD_DRIVE, DECAYED, DECAY, HELD = 0, 1, 2, 3, 4, 5, 6, 8, 10
 FIELDS = 12
 
 
 class Inputs(NamedTuple):
-    """What forward and backward read; channels and states of parameters are filled up with 0."""
+    """Inputs of both passes; parameters are padded with 0 in channels and states."""
 
     u: np.ndarray
     delta: np.ndarray
@@ -65,7 +60,7 @@ class Inputs(NamedTuple):
 
 
 class How(NamedTuple):
-    """What forward and backward have to know beside the inputs."""
+    """Options of both passes."""
 
     softplus: bool
     zoh: bool
@@ -85,7 +80,7 @@ def argument_types(real):
 
 @no_type_check
 def part_types():
-    """Numba's types of a range of groups, the table of parts and the groups."""
+    """Numba's types of first and last group, table of parts and groups."""
     table, numbers = types.Array(types.int64, 2, "C"), types.Array(types.int64, 1, "C")
     return types.int64, types.int64, table, numbers
 
@@ -93,7 +88,7 @@ def part_types():
 @helper
 @no_type_check
 def aligned(like, shape):
-    """Scratch that starts at the start of a register."""
+    """Empty array that is aligned to vector registers."""
     size = 1
     for extent in shape:
         size *= extent
@@ -105,7 +100,7 @@ def aligned(like, shape):
 @helper
 @no_type_check
 def block_of(low, high, index, reverse):
-    """The `index`-th block of a part in scan order, and its steps within the part."""
+    """The `index`-th block of a part in scan order, and the range of its steps in the part."""
     block = (high - 1) // INTERVAL - index if reverse else low // INTERVAL + index
     return block, max(low, block * INTERVAL), min(high, (block + 1) * INTERVAL)
 
@@ -113,14 +108,14 @@ def block_of(low, high, index, reverse):
 @helper
 @no_type_check
 def count_blocks(low, high):
-    """Blocks that a part touches."""
+    """Number of blocks that overlap a part."""
     return (high - 1) // INTERVAL - low // INTERVAL + 1
 
 
 @helper
 @no_type_check
 def set_state(target, row, source, source_row):
-    """Copy one state to another, or 0 where `source_row` is negative."""
+    """Copy a state, or set it to 0 if `source_row` is negative."""
     for n in range(target.shape[1]):
         for channel in range(0, target.shape[2], REGISTER_BYTES // target.itemsize):
             value = zeros(target)
@@ -132,7 +127,7 @@ def set_state(target, row, source, source_row):
 @helper
 @no_type_check
 def fill_weights(weights, x, origin, step, count):
-    """Turn the block's rows of B and C into columns, in walking order."""
+    """Transpose the block's rows of B and C, in scan order."""
     for k in range(count):
         for n in range(x.B.shape[1]):
             weights[0, n, k] = x.B[origin + step * k, n]
@@ -142,7 +137,7 @@ def fill_weights(weights, x, origin, step, count):
 @helper
 @no_type_check
 def fill_tile(tile, x, how, origin, step, count, channel, width):
-    """Put dt, dt u and D u of the block in the tile."""
+    """Write dt, dt u and D u of the block to the tile."""
     bias, skip = load(x.delta_bias, channel), load(x.D, channel)
     for k in range(count):
         t = origin + step * k
@@ -161,7 +156,7 @@ def fill_tile(tile, x, how, origin, step, count, channel, width):
 @helper
 @no_type_check
 def add_dt(sums, row, tile, count, channel):
-    """Add the tile's dt to a sum; what rounding cuts off is kept beside it."""
+    """Kahan-sum the dt of the tile."""
     whole, excess = load(sums, (row, 0, channel)), load(sums, (row, 1, channel))
     for k in range(count):
         dt = load(tile, (k, DT, 0)) - excess
@@ -191,10 +186,10 @@ def forward_euler(tile, h, A, weights, count, channel):
         h0, h1 = load(h, (0, n, channel)), load(h, (0, n + 1, channel))
         for k in range(count):
             dt, drive = load(tile, (k, DT, 0)), load(tile, (k, DRIVE, 0))
-            # Rounded as in the backward pass, so that it does not matter where the kept states lie.
+            # Rounded as in the backward pass, which recomputes these states.
             h0 = fma(drive, splat(weights, (0, n, k)), exp2(dt * rate0) * h0)
             h1 = fma(drive, splat(weights, (0, n + 1, k)), exp2(dt * rate1) * h1)
-            # Both states first: half as many roundings of the sum.
+            # Two states are summed first, which halves the roundings of y.
             y = fma(h0, splat(weights, (1, n, k)), h1 * splat(weights, (1, n + 1, k)))
             store(tile, (k, Y, 0), load(tile, (k, Y, 0)) + y)
         store(h, (0, n, channel), h0)
@@ -220,7 +215,7 @@ def forward_zoh(tile, h, A, weights, count, channel):
 @helper
 @no_type_check
 def drain_tile(out, tile, x, how, origin, step, count, channel, width):
-    """Gate the tile's y, and write it to its rows."""
+    """Gate the tile's y, and write it to the output."""
     for k in range(count):
         t = origin + step * k
         y = load(tile, (k, Y, 0))
@@ -233,10 +228,10 @@ def drain_tile(out, tile, x, how, origin, step, count, channel, width):
 @kernel(forward_signature)
 @no_type_check
 def scan_forward(first, last, parts, groups, arrays, how, entering, states, out, ends, sums):
-    """Run the groups `first` to `last`, and write `out`, and `states` if it has room for them.
+    """Scan the groups `first` to `last`; write `out`, and `states` unless it is empty.
 
-    If `ends` has room, it gets the last state of each part that passes one on, had it started from
-    0, and `sums` the sum of its dt; nothing else is written then.
+    If `ends` is not empty, only summaries are written: for each part that passes on a state, that
+    state for an initial state of 0 to `ends`, and the sum of its dt to `sums`.
     """
     x = Inputs(*arrays)
     width, lanes = x.u.shape[1], REGISTER_BYTES // x.u.itemsize
@@ -281,7 +276,7 @@ def add_to(array, index, value):
 @helper
 @no_type_check
 def recompute(tile, states, row, n, rate0, rate1, weights, count, channel):
-    """Run the block again for two states, keeping all decays and decayed states."""
+    """Recompute the block for two states, and save all decays and decayed states."""
     stay_apart()
     h0, h1 = zeros(tile), zeros(tile)
     if row >= 0:
@@ -303,7 +298,7 @@ def recompute(tile, states, row, n, rate0, rate1, weights, count, channel):
 @helper
 @no_type_check
 def backward_euler(tile, weights, lane_sums, grad_h, grad_A, A, states, here):
-    """Go back over the block by Euler's rule, two states at a time."""
+    """Backward pass of the block by Euler's rule, two states at a time."""
     stay_apart()
     group, row, count, channel = here
     for n in range(0, A.shape[0], PAIR):
@@ -344,7 +339,7 @@ def backward_euler(tile, weights, lane_sums, grad_h, grad_A, A, states, here):
 @helper
 @no_type_check
 def backward_zoh(tile, weights, lane_sums, grad_h, grad_A, A, states, here):
-    """Run the block again and go back over it, by zero-order hold."""
+    """Recompute the block and run its backward pass, by zero-order hold."""
     stay_apart()
     group, row, count, channel = here
     for n in range(A.shape[0]):
@@ -386,7 +381,7 @@ def backward_zoh(tile, weights, lane_sums, grad_h, grad_A, A, states, here):
 
 
 class Gradients(NamedTuple):
-    """What the backward pass writes: rows step by step, parameters group by group."""
+    """Outputs of the backward pass: rows per step, gradients of parameters per group."""
 
     u: np.ndarray
     delta: np.ndarray
@@ -419,7 +414,7 @@ def backward_signature(real):
 @helper
 @no_type_check
 def fill_gradient(tile, grad, x, how, origin, step, count, channel, width):
-    """Put the gradient before the gate in the tile, and clear what it gathers."""
+    """Write the gradient before the gate to the tile, and clear the tile's sums."""
     for k in range(count):
         t = origin + step * k
         value = load_part(grad, (x.out_rows[t], channel), width)
@@ -434,7 +429,7 @@ def fill_gradient(tile, grad, x, how, origin, step, count, channel, width):
 @helper
 @no_type_check
 def drain_gradients(d, tile, grad, group, x, how, origin, step, count, channel, width):
-    """Turn what the tile gathered into the gradients of u, delta, z, and of D and the bias."""
+    """Write the gradients of u, delta and z, and add those of D and the bias."""
     bias, skip = load(x.delta_bias, channel), load(x.D, channel)
     d_skip, d_bias = zeros(tile), zeros(tile)
     for k in range(count):
@@ -474,7 +469,7 @@ def clear(lane_sums, count):
 @helper
 @no_type_check
 def drain_weights(d, lane_sums, origin, step, count):
-    """Add up the lanes to the gradients of B and C."""
+    """Write the gradients of B and C: sums over lanes."""
     for k in range(count):
         for n in range(d.B.shape[1]):
             d.B[origin + step * k, n] = total(load(lane_sums, (n, k, 0, 0)))
@@ -484,7 +479,7 @@ def drain_weights(d, lane_sums, origin, step, count):
 @kernel(summary_signature)
 @no_type_check
 def summarize_backward(first, last, parts, groups, arrays, how, grad, ends, sums):
-    """For each part that a state enters, its gradient if none came from the steps after it."""
+    """For each part with an initial state, its gradient from the outputs of the part alone."""
     x = Inputs(*arrays)
     width, lanes = x.u.shape[1], REGISTER_BYTES // x.u.itemsize
     grad_h = aligned(x.A, (1, x.A.shape[0], x.A.shape[1]))
@@ -519,16 +514,15 @@ def summarize_backward(first, last, parts, groups, arrays, how, grad, ends, sums
 @kernel(backward_signature)
 @no_type_check
 def scan_backward(first, last, parts, groups, arrays, how, grad, states, entering, d):
-    """Fill the gradients of the groups `first` to `last`.
+    """Write the gradients of the groups `first` to `last`.
 
-    `entering` are the gradients of the states that parts pass on; the last rows of `states` are
-    those states.
+    `entering` holds the gradients of the states at cuts; the states are the last rows of `states`.
     """
     x = Inputs(*arrays)
     width, lanes = x.u.shape[1], REGISTER_BYTES // x.u.itemsize
     grad_h = aligned(x.A, (1, x.A.shape[0], x.A.shape[1]))
     tile = aligned(x.A, (INTERVAL, FIELDS, lanes))
-    # One step too many, lest neighbouring states lie a page apart: caches take those for one.
+    # One extra step: states exactly a page apart would share cache sets.
     lane_sums = aligned(x.A, (x.A.shape[0], INTERVAL + 1, 2, lanes))
     weights = np.zeros((2, x.A.shape[0], INTERVAL), x.A.dtype)
     carried = (x.u.shape[0] + INTERVAL - 1) // INTERVAL

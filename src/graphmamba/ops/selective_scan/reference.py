@@ -1,4 +1,4 @@
-"""The selective scan as the paper writes it: one step after another, in plain PyTorch."""
+"""The selective scan as in the paper: step by step, in plain PyTorch."""
 
 import math
 from itertools import pairwise
@@ -9,12 +9,11 @@ from jaxtyping import Float, Int
 from torch import Tensor
 from torch.nn import functional
 
+# Discretised B: `euler` is dt * B, `zoh` (zero-order hold) is equation 2 of the paper.
 Discretization = Literal["euler", "zoh"]
-"""How B enters the state: `euler` is dt * B, `zoh` (zero-order hold) the paper's equation 2."""
-
+# Series of (exp(x) - 1) / x; for |x| < SMALL the remainder is below the precision of float64.
 SMALL = 0.1
 SERIES = [1 / math.factorial(power + 1) for power in range(9)]
-"""Of (exp(x) - 1) / x; below `SMALL` what is left out is less than float64 can tell from 1."""
 
 
 def selective_scan(
@@ -35,7 +34,7 @@ def selective_scan(
     reverse: bool = False,
     log_A: bool = False,
 ) -> Float[Tensor, "steps inner"]:
-    """Define `graphmamba.ops.selective_scan`; every faster form is judged by this one."""
+    """Reference of `graphmamba.ops.selective_scan`."""
     dtype = u.dtype
     exact = torch.promote_types(dtype, torch.float32)
     u, delta, A, B, C = (tensor.to(exact) for tensor in (u, delta, A, B, C))
@@ -53,7 +52,7 @@ def selective_scan(
         for t in reversed(range(start, end)) if reverse else range(start, end):
             h = decay[t] * h + drive[t]
             y[t] = h @ C[t]
-    # without a step there is nothing to add up, but something to differentiate still
+    # Without steps, the empty output still has to depend on the inputs.
     out = torch.stack(y) if y else (decay * drive * C[:, None, :]).sum(dim=-1)
 
     if D is not None:
@@ -69,11 +68,11 @@ def selective_scan(
 def _input_weight(
     dt: Float[Tensor, "steps inner"], A: Float[Tensor, "inner state"], how: Discretization
 ) -> Float[Tensor, "steps inner state"]:
-    """Weight of B: dt by Euler's rule, (exp(dt A) - 1) / A by zero-order hold."""
+    """Weight of B: dt (Euler) or (exp(dt A) - 1) / A (zero-order hold)."""
     if how == "euler":
         return dt[:, :, None].expand(*dt.shape, A.shape[1])
-    # As dt times (exp(x) - 1) / x: near 0 the quotient and its slope lose all digits, and its
-    # series has them. Each branch sees numbers of its own, which keeps both gradients finite.
+    # dt (exp(x) - 1) / x with x = dt A, by its series near 0, where the quotient cancels. Each
+    # branch gets safe values in the entries of the other, which keeps both gradients finite.
     x = dt[:, :, None] * A
     is_small = x.abs() < SMALL
     small, large = torch.where(is_small, x, 0.0), torch.where(is_small, 1.0, x)

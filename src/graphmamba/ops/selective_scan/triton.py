@@ -1,4 +1,4 @@
-"""The selective scan on a GPU: which kernels run, on which chunks; README.md derives it."""
+"""Launches the Triton kernels of the selective scan; README.md has the algorithm."""
 
 from dataclasses import dataclass
 from math import gcd
@@ -29,77 +29,61 @@ from graphmamba.ops.selective_scan.triton_step_kernels import (
 )
 from graphmamba.ops.triton_launch import ceil_div, starts_early, sum_rows
 
-BLOCK_CHANNELS = 32
-"""Channels of one program: one for each thread of a warp."""
-TARGET_PROGRAMS = 2400
-"""Warps that keep a large GPU busy; the packed axis is divided until there are about so many."""
-LONGEST_CHUNK = 512
-"""Steps of a chunk beyond which too few programs would be left."""
-EVEN_CHUNKS = range(320, 481, 32)
-"""Steps of a chunk instead of the longest, so that programs come in whole waves."""
-EVEN_BACKWARD_CHUNKS = range(320, 641, 32)
-"""The same in the backward pass, where one wave of long programs is as good as two of others."""
-WAVE = 132 * 12
-"""Programs of the last backward kernel that an H200 has room for at a time."""
+BLOCK_CHANNELS = 32  # of a program: one per thread of a warp
+TARGET_PROGRAMS = 2400  # warps that keep a large GPU busy
+LONGEST_CHUNK = 512  # steps; longer chunks would leave too few programs
+EVEN_CHUNKS = range(320, 481, 32)  # lengths tried instead of the longest, to fill whole waves
+EVEN_BACKWARD_CHUNKS = range(320, 641, 32)  # longer: one wave of long programs is good, too
+WAVE = 132 * 12  # programs of the last backward kernel that run on an H200 at a time
+# Chunks of LONG_CHUNK steps grow further only while their final states take more than SMALL_LINKS
+# bytes.
 LONG_CHUNK, SMALL_LINKS = 128, 64 << 20
-"""Steps beyond which chunks grow only to save memory: when what they pass on takes more bytes."""
-SMALL_STATES = 24 << 20
-"""Up to so many bytes, states are kept as densely as the backward pass wants them."""
-SPARSE_INTERVAL = 16
-"""Steps from one kept state to the next where there are more."""
+SMALL_STATES = 24 << 20  # bytes up to which a state is saved for each group of steps
+SPARSE_INTERVAL = 16  # steps between saved states otherwise
 
 
 @dataclass(frozen=True)
 class Partition:
-    """One way to divide the work."""
+    """Division of the work into chunks of steps and tiles of channels."""
 
-    chunk: int
-    """Steps of one program: a power of two up to 32, a multiple of 32 beyond."""
-    group: int
-    """Steps whose states the backward pass holds in registers."""
-    interval: int
-    """Steps from one kept state to the next."""
-    states: int
-    """States of a tile, a power of two."""
-    block: int
-    """Channels of a tile."""
-    blocks: int
-    """Tiles beside one another."""
+    chunk: int  # steps of one program: a power of two up to 32, else a multiple of 32
+    group: int  # steps whose states the backward pass keeps in registers
+    interval: int  # steps between saved states
+    states: int  # of a tile, a power of two
+    block: int  # channels of a tile
+    blocks: int  # tiles along the channels
 
     @property
     def width(self) -> int:
-        """Channels, filled up to whole tiles."""
+        """Number of channels, padded to whole tiles."""
         return self.block * self.blocks
 
     def chunks(self, steps: int) -> int:
-        """Return how many programs share the packed axis."""
+        """Number of chunks."""
         return -(-steps // self.chunk)
 
 
 def partition(steps: int, inner: int, state: int, *, backward: bool = False) -> Partition:
-    """Choose the partition of a pass from shapes alone: it never waits for the device.
+    """Choose the partition of a pass from shapes alone, without a GPU synchronisation.
 
-    Both keep the same states, since chunks are whole intervals.
+    Both passes use the same saved states, since chunks are multiples of the interval.
     """
     states, block, blocks, group = _tile(inner, state)
     chunk = 16
-    # Longer chunks mean fewer states passed on, forward and backward, and fewer sums.
+    # links / chunk: bytes of all that chunks pass on in both passes
     links = 3 * 4 * steps * states * block * blocks
     while chunk < LONGEST_CHUNK and steps * blocks > 1.4 * TARGET_PROGRAMS * chunk:
         if chunk >= LONG_CHUNK and links <= SMALL_LINKS * chunk:
             break
         chunk *= 2
     if chunk == LONGEST_CHUNK:
-        evens = EVEN_BACKWARD_CHUNKS if backward else EVEN_CHUNKS
-        chunk = max(evens, key=lambda even: _filled(-(-steps // even)))
+        lengths = EVEN_BACKWARD_CHUNKS if backward else EVEN_CHUNKS
+        chunk = max(lengths, key=lambda length: _filled(-(-steps // length)))
     return Partition(chunk, group, _interval(steps, inner, state), states, block, blocks)
 
 
 def states_shape(steps: int, inner: int, state: int) -> tuple[int, int, int]:
-    """Return the shape of what the backward pass starts from, in tiles of all channels.
-
-    First come the states, then one tile for log2(e) A, then those that hold the bits of the starts.
-    """
+    """Shape of the saved tensor, in tiles of all channels: states, log2(e) A, start bits."""
     states, block, blocks, _ = _tile(inner, state)
     width = block * blocks
     tiles = -(-steps // _interval(steps, inner, state))
@@ -107,12 +91,12 @@ def states_shape(steps: int, inner: int, state: int) -> tuple[int, int, int]:
 
 
 def start_words(steps: int) -> int:
-    """Return how many words of 32 bits tell the steps that start a sequence."""
+    """Number of 32-bit words with one bit per step, set where a sequence starts."""
     return -(-steps // 32)
 
 
 def _filled(programs: int) -> float:
-    """Return which share of their waves so many programs fill."""
+    """Fraction of whole waves that `programs` fill."""
     return programs / (-(-programs // WAVE) * WAVE)
 
 
@@ -128,50 +112,37 @@ def _interval(steps: int, inner: int, state: int) -> int:
     return group if dense <= SMALL_STATES else SPARSE_INTERVAL
 
 
-SEGMENT = 32
-"""Chunks that are taken one after another where sequences have very many."""
-MANY = 256
-"""Chunks of an average sequence from which on segments of them are taken side by side."""
-AHEAD = 8
-"""Links that are loaded at a time."""
-MOST_WALKS = 2048
-"""Programs that go over chunks; where there are more sequences, each takes several."""
-WORDS = 8
-"""Words of 32 start bits that one program writes."""
+SEGMENT = 32  # chunks per segment, where sequences have very many chunks
+MANY = 256  # mean chunks per sequence above which the carry runs over segments in parallel
+AHEAD = 8  # links loaded at a time
+MOST_WALKS = 2048  # programs of the carry; with more sequences, each takes several
+WORDS = 8  # words of start bits that one program writes
 
+# Per chunk: final state for an initial state of 0, sum of dt, and whether the initial state reaches
+# the end.
 Links = tuple[Tensor, Tensor, Tensor]
-"""For each chunk: the state it passes on, its sum of dt, and whether anything passes through it."""
 
 
 class Prepared(NamedTuple):
-    """What all kernels of both passes read beside the inputs."""
+    """Inputs of all kernels that `prepare` computes."""
 
-    starts: Tensor
-    """A bit for each step that starts a sequence, then zeros."""
-    A2: Tensor
-    """log2(e) A as the tiles read it."""
+    starts: Tensor  # a bit per step, set where a sequence starts
+    A2: Tensor  # log2(e) A, transposed and padded: [states, width]
 
 
 def prepared_in(tiles: Tensor, steps: int) -> Prepared:
-    """Find them in the last tiles of what the backward pass starts from, as `states_shape` says."""
+    """View the last tiles of the saved tensor of `states_shape`."""
     count = -(-start_words(steps) // tiles[0].numel())
     starts = tiles[len(tiles) - count :].view(-1).view(torch.int32)
     return Prepared(starts, tiles[len(tiles) - count - 1])
 
 
-def empty_prepared(steps: int, plan: Partition, device: torch.device) -> Prepared:
-    """Return room for them alone, where no backward pass will follow."""
-    starts = torch.empty(start_words(steps), dtype=torch.int32, device=device)
-    shape = plan.states, plan.width
-    return Prepared(starts, torch.empty(shape, dtype=torch.float32, device=device))
-
-
 def prepare(
-    cu_seqlens: Tensor, A: Tensor, steps: int, plan: Partition, room: Prepared, *, log_A: bool,
+    cu_seqlens: Tensor, A: Tensor, steps: int, plan: Partition, out: Prepared, *, log_A: bool,
     reverse: bool,
 ) -> None:  # fmt: skip
-    """Mark the starts and lay out A, or -exp(A) if `log_A`, in `room`."""
-    starts, A2 = room
+    """Write start bits and log2(e) A, or -log2(e) exp(A) if `log_A`, to `out`."""
+    starts, A2 = out
     blocks = ceil_div(starts.shape[0], WORDS)
     prepare_kernel[(blocks + ceil_div(A2.numel(), 32 * WORDS),)](
         cu_seqlens, A, starts, A2, cu_seqlens.shape[0], steps, A.shape[0], A.shape[1], A.stride(0),
@@ -181,20 +152,20 @@ def prepare(
 
 
 def early(device: torch.device) -> dict[str, bool]:
-    """Return the options of a kernel that is launched while the one before it is ending.
+    """Launch options for programmatic dependent launch after another kernel of this file.
 
-    Such a kernel has to `follow`; only the first of a row, which others may precede, starts late.
+    The kernel has to call `follow`.
     """
     return {"PDL": True, "launch_pdl": True} if starts_early(device) else {"PDL": False}
 
 
 def late(options: dict[str, Any]) -> dict[str, Any]:
-    """Return the options of the first kernel of a row, of which nobody knows what precedes it."""
+    """Launch options of the first kernel of a pass, which may follow any other kernel."""
     return {name: value for name, value in options.items() if name != "launch_pdl"}
 
 
 def empty_links(chunks: int, plan: Partition, device: torch.device) -> Links:
-    """Return room for the links of `chunks` chunks."""
+    """Allocate the links of `chunks` chunks."""
     ends = torch.empty((chunks, plan.states, plan.width), dtype=torch.float32, device=device)
     sums = torch.empty((chunks, plan.width), dtype=torch.float32, device=device)
     return ends, sums, torch.empty(chunks, dtype=torch.int8, device=device)
@@ -207,16 +178,15 @@ def carry(
     """Pass states on from chunk to chunk.
 
     Args:
-        A2: log2(e) A as `prepare` gives it.
-        links: What each chunk passes on by itself.
-        enter: Where the state that each chunk is entered with goes, `stride` tiles apart.
-        cu_seqlens: Where sequences begin; where they have very many chunks each, segments of chunks
-            are taken side by side.
+        A2: log2(e) A from `prepare`.
+        links: Links of the chunks.
+        enter: Output: initial state of each chunk, `stride` tiles apart.
+        cu_seqlens: Boundaries of the sequences.
         steps: Length of the packed axis.
         plan: The partition.
-        stride: Tiles from one chunk's entry in `enter` to the next.
-        reverse: Walk each sequence from its end.
-        backward: Pass adjoints against time instead of states with it.
+        stride: Tiles between the initial states of two chunks in `enter`.
+        reverse: Whether each sequence is scanned from its end.
+        backward: Whether to pass adjoints backwards instead of states forwards.
     """
     chunks, sequences = links[2].shape[0], cu_seqlens.shape[0] - 1
     tile: dict[str, Any] = {
@@ -246,18 +216,10 @@ def carry(
     launch(*arguments, FOLDS=False, **shape)
 
 
-__all__ = ["backward", "forward", "states_shape"]
-
-UNROLL = 4
-"""Steps that a kernel unrolls before it loops."""
-SMALL_PARTS = 64 << 20
-"""Up to so many bytes, all blocks of channels write their share of dB and dC side by side."""
-
-
-SPARSE_REGISTERS = 168
-"""Registers of a thread where states are held in shared memory: three warps to a scheduler."""
-SPARSE_UNROLL = 2
-"""Steps that the backward kernel of long inputs unrolls before it loops."""
+UNROLL = 4  # steps per loop iteration
+SMALL_PARTS = 64 << 20  # bytes up to which blocks of channels run in parallel, each with own dB, dC
+SPARSE_REGISTERS = 168  # per thread of the sparse backward kernel: three warps per scheduler
+SPARSE_UNROLL = 2  # steps per loop iteration of the sparse backward kernel
 
 
 def forward(
@@ -265,7 +227,7 @@ def forward(
     delta_bias: Tensor | None, cu_seqlens: Tensor, order: Tensor | None, scatter: bool,
     softplus: bool, zoh: bool, reverse: bool, log_A: bool, keep_states: bool,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
-    """Return the output and what `backward` starts from (nothing if `keep_states` is false)."""
+    """Return the output and the saved tensor, which is empty without `keep_states`."""
     (steps, inner), state = u.shape, A.shape[1]
     y = torch.empty_like(u, memory_format=torch.contiguous_format)
     nothing = u.new_empty(states_shape(0, inner, state), dtype=torch.float32)
@@ -276,13 +238,16 @@ def forward(
     if keep_states:
         interval = plan.interval
         states = u.new_empty(states_shape(steps, inner, state), dtype=torch.float32)
-        room = prepared_in(states, steps)
+        prepared = prepared_in(states, steps)
     else:
         interval = plan.chunk
         states = u.new_empty((chunks, *nothing.shape[1:]), dtype=torch.float32)
-        room = empty_prepared(steps, plan, u.device)
-    prepare(cu_seqlens, A, steps, plan, room, log_A=log_A, reverse=reverse)
-    starts, A2 = room
+        prepared = Prepared(
+            u.new_empty(start_words(steps), dtype=torch.int32),
+            u.new_empty((plan.states, plan.width), dtype=torch.float32),
+        )
+    prepare(cu_seqlens, A, steps, plan, prepared, log_A=log_A, reverse=reverse)
+    starts, A2 = prepared
     common = _shape(plan, inner, state, u.device) | {
         "HAS_BIAS": delta_bias is not None, "SOFTPLUS": softplus, "ZOH": zoh, "REVERSE": reverse,
         "U_STRIDE": u.stride(0), "DELTA_STRIDE": delta.stride(0), "B_STRIDE": B.stride(0),
@@ -308,12 +273,10 @@ def forward(
 
 
 class Parts(NamedTuple):
-    """What the programs of the backward pass found, to be added up."""
+    """Partial sums from the programs of the backward pass."""
 
-    parameters: Tensor
-    """For each chunk: its share of dA, dD and the gradient of the bias."""
-    B: Tensor
-    """For each block of channels: its share of dB [steps, state]."""
+    parameters: Tensor  # dA, dD and gradient of the bias, per chunk
+    B: Tensor  # dB, per block of channels: [blocks, steps, state]
     C: Tensor
 
 
@@ -321,16 +284,16 @@ def backward(
     grad: Tensor, states: Tensor, u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor,
     D: Tensor | None, z: Tensor | None, delta_bias: Tensor | None, cu_seqlens: Tensor,
     order: Tensor | None, scatter: bool, softplus: bool, zoh: bool, reverse: bool, log_A: bool,
-    keep_states: bool = True,  # noqa: ARG001 - they are here
+    keep_states: bool = True,  # noqa: ARG001
 ) -> tuple[Tensor, ...]:  # fmt: skip
-    """Return the gradients of u, delta, A, B, C, D, z, delta_bias; empty for what is absent."""
+    """Return the gradients of u, delta, A, B, C, D, z, delta_bias; shape (0,) for None."""
     dA, dB, dC, dD, dbias = (_empty_like(t, u) for t in (A, B, C, D, delta_bias))
     if u.shape[0] == 0:
         du, ddelta, dz = (_empty_like(t, u) for t in (u, delta, z))
         return du, ddelta, dA.zero_(), dB, dC, dD.zero_(), dz.zero_(), dbias.zero_()
     du, ddelta, dz, parts = backward_rows(
         grad, states, u, delta, A, B, C, D, z, delta_bias, cu_seqlens, order, scatter, softplus,
-        zoh, reverse, rooms=(dB, dC),
+        zoh, reverse, dBC=(dB, dC),
     )  # fmt: skip
     add_parts(A, parts, (dA, dD, dbias, dB, dC), log_A=log_A)
     return du, ddelta, dA, dB, dC, dD, dz, dbias
@@ -340,12 +303,12 @@ def backward_rows(
     grad: Tensor, states: Tensor, u: Tensor, delta: Tensor, A: Tensor, B: Tensor, C: Tensor,
     D: Tensor | None, z: Tensor | None, delta_bias: Tensor | None, cu_seqlens: Tensor,
     order: Tensor | None, scatter: bool, softplus: bool, zoh: bool, reverse: bool, *,
-    rooms: tuple[Tensor, Tensor] | None = None, room_z: Tensor | None = None,
+    dBC: tuple[Tensor, Tensor] | None = None, dz_out: Tensor | None = None,
 ) -> tuple[Tensor, Tensor, Tensor, Parts]:  # fmt: skip
-    """Return the gradients of u, delta and z, and what `add_parts` adds up for the others.
+    """Return the gradients of u, delta and z, and partial sums of the others for `add_parts`.
 
-    `rooms` is where dB and dC will go, which are parts themselves where one block finds all;
-    `room_z` is where that of z goes, between others in wider rows.
+    `dBC` are the final buffers of dB and dC, which need no partial sums if blocks of channels run
+    in turn. `dz_out` is a buffer for the gradient of z, whose rows may be strided.
     """
     (steps, inner), state = u.shape, A.shape[1]
     du, ddelta = (torch.empty_like(t, memory_format=torch.contiguous_format) for t in (u, delta))
@@ -368,14 +331,14 @@ def backward_rows(
         )  # fmt: skip
         carry(A2, links, adjoints, cu_seqlens, steps, plan, 1, reverse=reverse, backward=True)
 
-    # Where gradients of a row's steps have to be summed, that is done in full precision.
+    # Gradients of several steps that read one row are summed in float32.
     is_summed = order is not None and (has_samples or not scatter)
-    dz = room_z
+    dz = dz_out
     if dz is None or is_summed:
         shape, dtype = (steps, inner), torch.float32 if is_summed else u.dtype
         dz = u.new_empty(shape if z is not None else (0,), dtype=dtype)
     across = plan.blocks if plan.blocks * steps * state * 4 <= SMALL_PARTS else 1
-    dB, dC = rooms or (u.new_empty((steps, state)), u.new_empty((steps, state)))
+    dB, dC = dBC or (u.new_empty((steps, state)), u.new_empty((steps, state)))
     parts = Parts(
         u.new_empty((chunks, plan.states + 2, plan.width), dtype=torch.float32),
         *(_parts_of(t, across) for t in (dB, dC)),
@@ -391,14 +354,14 @@ def backward_rows(
     )  # fmt: skip
     if z is not None and order is not None and is_summed:
         dz = sum_rows(dz, order, z.shape[0], is_permutation=scatter).to(z.dtype)
-        dz = dz if room_z is None else room_z.copy_(dz)
+        dz = dz if dz_out is None else dz_out.copy_(dz)
     return du, ddelta, dz, parts
 
 
 def _run_backward(
     arguments: tuple[Any, ...], grid: tuple[int, int], plan: Partition, common: dict[str, Any]
 ) -> None:
-    """Run the backward kernel over all blocks of channels, as many at a time as `grid` has."""
+    """Run the backward kernel over all blocks of channels, `grid[1]` at a time."""
     is_plain = plan.states == common["STATE"] == STATES and plan.block == CHANNELS
     halves = arguments[0].is_cuda and is_plain
     for first_block in range(0, plan.blocks, grid[1]):
@@ -406,11 +369,11 @@ def _run_backward(
             "GROUP": plan.group, "FIRST_BLOCK": first_block, "ACCUMULATE": first_block > 0,
         }  # fmt: skip
         compiled = _launch_backward(arguments, grid, plan, shape, halves=halves)
-        # without one, the kernel has only been asked for
+        # `compiled` is None while `precompile` only collects kernels
         if halves and compiled and not has_a_channel_a_thread(compiled.asm["ttgir"]):
             if first_block > 0:
                 raise RuntimeError("Triton laid out two blocks of channels in different ways")
-            # Another version of Triton may lay tiles out in another way; plain sums are right then.
+            # Another version of Triton may use another layout; plain sums do not depend on it.
             halves = False
             _launch_backward(arguments, grid, plan, shape, halves=False)
 
@@ -419,7 +382,7 @@ def _launch_backward(
     arguments: tuple[Any, ...], grid: tuple[int, int], plan: Partition, shape: dict[str, Any], *,
     halves: bool,
 ) -> Any:  # fmt: skip
-    """Run the backward kernel once, and return what Triton compiled for it."""
+    """Run the backward kernel once; return the compiled kernel."""
     if plan.interval == plan.group:
         return selective_scan_bwd_kernel[grid](*arguments, HALVES=halves, **shape)
     tiles = 0 if halves else grid[0] * grid[1] * HELD
@@ -438,21 +401,22 @@ def add_parts(
     A: Tensor, parts: Parts, gradients: tuple[Tensor, ...], *, log_A: bool,
     is_late: bool = False,
 ) -> None:  # fmt: skip
-    """Sum what the programs found for the parameters, and what the blocks found for B and C.
+    """Add up the partial sums of the gradients.
 
     Args:
-        A: The rates.
-        parts: All that is added up.
-        gradients: Those of A, D, the bias, and of B and C, empty where they are not wanted.
+        A: Rates, or log(-rates) with `log_A`.
+        parts: Partial sums of `backward_rows`.
+        gradients: Outputs: gradients of A, D, bias, B and C; empty where not needed.
         log_A: Whether the rates are -exp(A).
-        is_late: Whether other kernels than those of the scan precede this one.
+        is_late: Whether the kernel before this one may be from another operator.
     """
     dA, dD, dbias, dB, dC = gradients
     inner, state = A.shape
     plan = partition(parts.B.shape[1], inner, state, backward=True)
     rows, columns = 256, plan.block
     sums = (plan.states + 2) * plan.width // columns
-    entries = 0 if _is_part(parts.B, dB) else ceil_div(dB.numel(), rows * columns)
+    is_final = parts.B.data_ptr() == dB.data_ptr()
+    entries = 0 if is_final else ceil_div(dB.numel(), rows * columns)
     start = {"PDL": False} if is_late else early(A.device)
     finish_bwd_kernel[(sums + entries,)](
         A, parts.parameters, parts.B, parts.C, dA, dD, dbias, dB, dC, parts.parameters.shape[0],
@@ -470,14 +434,10 @@ def _shape(plan: Partition, inner: int, state: int, device: torch.device) -> dic
 
 
 def _parts_of(gradient: Tensor, across: int) -> Tensor:
-    """Return room for the shares of `across` blocks: the gradient itself if there is one alone."""
+    """Allocate partial sums of `across` blocks; for a single one, the gradient itself."""
     if across == 1 and gradient.dtype == torch.float32:
         return gradient.unsqueeze(0)
     return gradient.new_empty((across, *gradient.shape), dtype=torch.float32)
-
-
-def _is_part(parts: Tensor, gradient: Tensor) -> bool:
-    return parts.data_ptr() == gradient.data_ptr()
 
 
 def _has_samples(z: Tensor | None, order: Tensor | None, scatter: bool, steps: int) -> bool:
@@ -499,15 +459,15 @@ def _stride(z: Tensor | None) -> int:
 
 
 def _aligned(tensor: Tensor) -> Tensor:
-    """Give the kernel a pointer that 16 bytes can be read from; `_shift` says where data begins.
+    """Return a view whose pointer is aligned to 16 bytes, `_shift` elements before the data.
 
-    B and C are columns of one projection, so that their own pointers are seldom aligned.
+    B and C are columns of one projection, so their own pointers are seldom aligned.
     """
     return tensor.as_strided((1,), (1,), tensor.storage_offset() - _shift(tensor))
 
 
 def _vector(aligned: Tensor, stride: int, shift: int) -> int:
-    """Return how many values at most can be read at once, up to 4, wherever a row begins."""
+    """Vector width, at most 4, with which all rows can be read."""
     return gcd(stride, shift, 4) if aligned.data_ptr() % 16 == 0 else 1
 
 

@@ -1,8 +1,8 @@
-"""Triton kernels of the backward pass: one for short inputs, one where states are kept far apart.
+"""Triton kernels of the backward pass: one for short inputs, one for sparsely saved states.
 
-The first holds the states of a group of steps in registers, the second those of HELD steps in
-shared memory, so that going back is a short loop over single steps. Every thread has one channel
-with all its states.
+The first keeps the states of a group of steps in registers, the second those of HELD steps in
+shared memory, so that its backward part is a short loop over single steps. Each thread has one
+channel with all its states.
 """
 
 from typing import no_type_check
@@ -59,7 +59,7 @@ def walk_to(
     DELTA_STEP: tl.constexpr, B_STEP: tl.constexpr, INNER: tl.constexpr, STATE: tl.constexpr,
     SOFTPLUS: tl.constexpr, ZOH: tl.constexpr,
 ):  # fmt: skip
-    """Return (decayed state, new state) of the last of `count` steps, among them starts."""
+    """Run `count` steps, with starts of sequences; return the last (decayed state, new state)."""
     p = tl.zeros_like(h)
     for i in range(count):
         dt = step_size(load_channels(delta_ptr + i * DELTA_STEP, c, INNER), bias, SOFTPLUS)
@@ -75,12 +75,12 @@ def step_back(
     adjoint, dA, before, h, dt, raw, u, dy, z, B, Ct, A2, D, bias, HAS_Z: tl.constexpr,
     SOFTPLUS: tl.constexpr, ZOH: tl.constexpr, DECAYED: tl.constexpr,
 ):  # fmt: skip
-    """Take the adjoint from behind a step, where the state is `h`, to before it.
+    """Backward pass of one step: `before` is the state before the step, `h` after it.
 
-    If DECAYED, `before` is the state before the step after its decay, and tells `h`.
+    If DECAYED, `before` is already multiplied by the decay, and `h` is computed from it.
 
-    Returns it, dA so far, the gradients of u, of the raw delta and of the gate, dy before the gate,
-    and g, v, h: the sums of g v and h dy over the channels are the gradients of B and C.
+    Returns the adjoint before the step, accumulated dA, the gradients of u, raw delta and gate, dy
+    before the gate, and g, v, h: sums of g v and h dy over channels are the gradients of B and C.
     """
     u, dy = u.to(tl.float32), dy.to(tl.float32)
     B, Ct = by_state(B), by_state(Ct)
@@ -121,7 +121,7 @@ def step_back(
 @no_type_check
 @triton.jit
 def both_sums(dB_ptr, dC_ptr, at, STATE: tl.constexpr, SWAPS: tl.constexpr):
-    """Point to the gradients of B, then of C, of one step."""
+    """Pointers to the gradients of B, then of C, of one step."""
     if SWAPS:
         return swapped_sums(dB_ptr, dC_ptr, at, STATE)
     lane = tl.arange(0, 2 * STATE)
@@ -134,7 +134,7 @@ def load_sums(
     at, dB_ptr, dC_ptr, SIGN: tl.constexpr, STATE: tl.constexpr, ACCUMULATE: tl.constexpr,
     HALVES: tl.constexpr, SWAPS: tl.constexpr, COUNT: tl.constexpr,
 ):  # fmt: skip
-    """Load what other blocks of channels have left for the gradients of B and C, as a tuple."""
+    """Load the sums of other blocks of channels for the gradients of B and C, as a tuple."""
     sums = ()
     for i in tl.static_range(COUNT):
         if HALVES and ACCUMULATE:
@@ -186,7 +186,7 @@ def selective_scan_bwd_kernel(
     REVERSE: tl.constexpr, NATIVE: tl.constexpr, PDL: tl.constexpr, ACCUMULATE: tl.constexpr,
     HALVES: tl.constexpr, DZ_STRIDE: tl.constexpr,
 ):  # fmt: skip
-    """Walk each chunk backwards, group by group: states anew from a kept one, then adjoints."""
+    """Backward pass of each chunk, group by group: recompute states from a saved one, go back."""
     follow(PDL)
     chunk, n = tl.program_id(0), tl.arange(0, N)
     c = (FIRST_BLOCK + tl.program_id(1)) * C + tl.arange(0, C)
@@ -238,8 +238,8 @@ def selective_scan_bwd_kernel(
                 B = load_states(B_here + i * SIGN * B_STRIDE, n, STATE)
                 p, h = advance(h, dts[i], us[i].to(tl.float32), B, A2, ZOH)
                 decayed += (p,)
-            # The group before comes nearer, if there is one. Not sooner: there are but six counters
-            # of loads on their way, so that what this group wants would wait for it as well.
+            # Prefetch the group before, if there is one. Not earlier: with only six hardware
+            # counters for loads, the loads that this group needs would wait for it as well.
             hold_loads_here()
             sums = load_sums(t, dB_ptr, dC_ptr, SIGN, STATE, ACCUMULATE, HALVES, False, GROUP)
             before = (group - GROUP) * SIGN
@@ -280,8 +280,8 @@ def selective_scan_bwd_kernel(
             for i in tl.static_range(GROUP - 1, -1, -1):
                 B = load_states(B_here + i * SIGN * B_STRIDE, n, STATE)
                 Ct = load_states(C_here + i * SIGN * C_STRIDE, n, STATE)
-                # A select that the compiler cannot foresee: else it would keep the exponentials of
-                # all steps from above in registers that are not there, instead of taking them anew.
+                # Always dts[i], but unknown to the compiler: else it would keep the exponentials of
+                # all steps in registers and spill them, instead of recomputing them.
                 dt = tl.where(chunks > 0, dts[i], 0.0)
                 adjoint, dA, du, draw, dz, dy, g, v, after = step_back(
                     adjoint, dA, decayed[i], h, dt, raws[i], us[i], grads[i], zs[i], B, Ct, A2, D,
@@ -303,7 +303,7 @@ def selective_scan_bwd_kernel(
             touched_rows = tl.maximum(touched_rows, tl.maximum(near_grad, near_z))
             touched_tile = tl.maximum(touched_tile, near_tile)
         else:
-            # A group with a start in it, or with an end: step by step, its states anew each time.
+            # A group with the start of a sequence, or not whole: recompute states for each step.
             here = tl.minimum(GROUP, count - group)
             for i in range(here - 1, -1, -1):
                 t = group * SIGN
@@ -352,7 +352,7 @@ def finish_bwd_kernel(
     N: tl.constexpr, BLOCKS: tl.constexpr, ROWS: tl.constexpr, COLUMNS: tl.constexpr,
     LOG_A: tl.constexpr, HAS_D: tl.constexpr, HAS_BIAS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Sum dA, dD, dbias over the chunks, and dB, dC over the blocks of channels, in fixed order."""
+    """Sum dA, dD, dbias over chunks, and dB, dC over blocks of channels, in a fixed order."""
     follow(PDL)
     program = tl.program_id(0)
     SUMS: tl.constexpr = (N + 2) * WIDTH // COLUMNS
@@ -386,17 +386,13 @@ def finish_bwd_kernel(
         tl.store(dC_ptr + entry, dC, mask=entry < entries)
 
 
-ONCE = tl.constexpr(True)
-"""Whether rows and states are read past the first cache, which held states make small."""
+ONCE = tl.constexpr(True)  # bypass the L1 cache, of which shared memory leaves little
 
 
 @no_type_check
 @triton.jit
 def hold(h, dt, slot, room, scratch, N: tl.constexpr, C: tl.constexpr, SHARED: tl.constexpr):
-    """Hold the state before a step, and dt where that is cheaper than to take it anew.
-
-    Steps before the first that is wanted have slots below 0.
-    """
+    """Keep the state before a step, and in shared memory its dt; negative slots are skipped."""
     if SHARED:
         put_states(room, slot, h)
         put_row(room, slot, dt)
@@ -410,7 +406,7 @@ def held(
     slot, raw, bias, room, scratch, N: tl.constexpr, C: tl.constexpr, SOFTPLUS: tl.constexpr,
     SHARED: tl.constexpr,
 ):  # fmt: skip
-    """Return the state before a step and its dt."""
+    """Load the state before a step and its dt."""
     if SHARED:
         return take_states(room, slot, N), take_row(room, slot, C)
     return tl.load(scratch + slot * (N * C)), step_size(raw, bias, SOFTPLUS)
@@ -421,7 +417,7 @@ def held(
 def load_for_tile(
     ptr, at, n, STATE: tl.constexpr, C: tl.constexpr, VECTOR: tl.constexpr, SHARED: tl.constexpr
 ):
-    """Load B or C of a step, for swapped states where these are shared."""
+    """Load B or C of a step, with swapped halves if SHARED."""
     return load_swapped(ptr, at, n, C, VECTOR) if SHARED else load_states(ptr + at, n, STATE)
 
 
@@ -434,7 +430,10 @@ def walk_whole(
     C: tl.constexpr, SOFTPLUS: tl.constexpr, ZOH: tl.constexpr, SHARED: tl.constexpr,
     NATIVE: tl.constexpr, B_VECTOR: tl.constexpr,
 ):  # fmt: skip
-    """Walk from `begin` to the end of a whole piece without starts, and hold its states."""
+    """Recompute and keep the states of a piece of HELD steps without starts of sequences.
+
+    `begin` is the step of the saved state `h`, at or before `piece`.
+    """
     last = piece + HELD - GROUP
     t = in_vector_registers(begin, NATIVE)
     us = load_steps(u_ptr + t * U_STEP, c, U_STEP, INNER, GROUP, ONCE)
@@ -469,7 +468,7 @@ def walk_cut(
     STATE: tl.constexpr, N: tl.constexpr, C: tl.constexpr, SOFTPLUS: tl.constexpr,
     ZOH: tl.constexpr, SHARED: tl.constexpr, B_VECTOR: tl.constexpr,
 ):  # fmt: skip
-    """Walk to the end of a piece likewise, where there are starts or steps are missing."""
+    """Same as `walk_whole` for a piece with starts of sequences or fewer steps."""
     raw = load_channels(delta_ptr + begin * DELTA_STEP, c, INNER)
     u = load_channels(u_ptr + begin * U_STEP, c, INNER)
     B = load_for_tile(B_ptr, begin * B_STEP, n, STATE, C, B_VECTOR, SHARED)
@@ -501,7 +500,7 @@ def walk_back(
     NATIVE: tl.constexpr, ACCUMULATE: tl.constexpr, HALVES: tl.constexpr, B_VECTOR: tl.constexpr,
     C_VECTOR: tl.constexpr, CLEARS: tl.constexpr,
 ):  # fmt: skip
-    """Take the adjoint back through the steps of a piece, rows one step ahead of the arithmetic."""
+    """Backward pass of the steps of a piece, with loads one step ahead of the arithmetic."""
     touched = tl.zeros([8], tl.float32)
     touching = touched
     for k in range(end - 1, piece - 1, -1):
@@ -517,17 +516,17 @@ def walk_back(
             B_ptr + ahead * B_STRIDE, C_ptr + ahead * C_STRIDE, 1, B_STRIDE, C_STRIDE, STATE, 1
         )
         next_sums = load_sums(ahead, dB_ptr, dC_ptr, SIGN, STATE, ACCUMULATE, HALVES, HALVES, 1)
-        # Always so, but the compiler cannot foresee it: what is loaded ahead of a branch has a
-        # counter of its own, and nothing in this step waits for it.
+        # Always true, but unknown to the compiler: loads before a branch have their own hardware
+        # counter, so nothing in this step waits for them.
         if steps + k > 0:
             B = load_for_tile(B_ptr, t * B_STRIDE, n, STATE, C, B_VECTOR, HALVES)
             Ct = load_for_tile(C_ptr, t * C_STRIDE, n, STATE, C, C_VECTOR, HALVES)
-            # Held states are wanted late in a step, so that the loads above are early in it.
+            # States are needed late in a step, so the loads above are issued first.
             hold_loads_here()
             before, dt = held(k - piece, raw, bias, room, scratch, N, C, SOFTPLUS, HALVES)
             own = before
             if CLEARS:
-                # The sequence before ends with what is held, this one starts from zero.
+                # `before` is the final state of the previous sequence; this one starts from zero.
                 own = clear_at_start(before, starts, k - begin)
             adjoint, dA, du, draw, dz, dy, g, v, after = step_back(
                 adjoint, dA, own, h, dt, raw, u, grad[0], z[0], B, Ct, A2, D, bias, HAS_Z, SOFTPLUS,
@@ -560,9 +559,9 @@ def fetch_piece(
     HAS_Z: tl.constexpr, HAS_ORDER: tl.constexpr, HAS_SAMPLES: tl.constexpr,
     SCATTER: tl.constexpr, NATIVE: tl.constexpr,
 ):  # fmt: skip
-    """Let the rows of a piece come nearer; of those of u and delta, which go ahead, the one before.
+    """Prefetch grad and z of a piece, and u and delta, which are needed earlier, of the one before.
 
-    Neither piece need exist. Rows that are gathered come when they are wanted.
+    Either piece may not exist. Rows gathered by `order` are not prefetched.
     """
     left, left_before = tl.where(piece >= 0, HELD, 0), tl.where(piece >= HELD, HELD, 0)
     t = piece * SIGN
@@ -597,7 +596,7 @@ def fetch_sums(
     piece, dB_ptr, dC_ptr, STATE: tl.constexpr, SIGN: tl.constexpr, HELD: tl.constexpr,
     NATIVE: tl.constexpr,
 ):  # fmt: skip
-    """Let what other blocks of channels have left for a piece come nearer, if it exists."""
+    """Prefetch the sums of other blocks of channels for a piece, if it exists."""
     SECTORS: tl.constexpr = STATE // 8
     lane = tl.arange(0, 2 * HELD * SECTORS)
     step, sector = lane // SECTORS % HELD, lane % SECTORS
@@ -623,7 +622,7 @@ def sparse_scan_bwd_kernel(
     REVERSE: tl.constexpr, NATIVE: tl.constexpr, PDL: tl.constexpr, ACCUMULATE: tl.constexpr,
     HALVES: tl.constexpr, DZ_STRIDE: tl.constexpr, B_VECTOR: tl.constexpr, C_VECTOR: tl.constexpr,
 ):  # fmt: skip
-    """Walk each chunk backwards, piece by piece: states anew from a kept one, then adjoints."""
+    """Backward pass of each chunk, piece by piece: recompute states from a saved one, go back."""
     follow(PDL)
     chunk, n = tl.program_id(0), tl.arange(0, N)
     c = (FIRST_BLOCK + tl.program_id(1)) * C + tl.arange(0, C)
@@ -675,7 +674,7 @@ def sparse_scan_bwd_kernel(
         kept = states_ptr + (piece // INTERVAL) * N * WIDTH + tile
         h = tl.load(kept, cache_modifier=".cg" if ONCE else "")
         starts = load_starts(starts_ptr, first + begin, INTERVAL)
-        # The rows of the last step are on their way while the piece is walked.
+        # The rows of the last step are loaded while the states are recomputed.
         t = in_vector_registers((end - 1) * SIGN, NATIVE)
         u = load_channels(u_ptr + t * U_STRIDE, c, INNER, ONCE)
         raw = load_channels(delta_ptr + t * DELTA_STRIDE, c, INNER, ONCE)
@@ -694,8 +693,8 @@ def sparse_scan_bwd_kernel(
             )  # fmt: skip
             if not HALVES:
                 tl.debug_barrier()
-            # What is wanted next comes nearer in the meantime. Every other walk begins a piece
-            # early, so that rows of the piece after the next come as well.
+            # Prefetch the next pieces: every second one is recomputed from a state one piece
+            # earlier, whose rows are needed as well.
             next_begin = tl.maximum(piece - HELD, 0) // INTERVAL * INTERVAL
             left = tl.where(piece > 0, GROUP, 0)
             near_B = touch(

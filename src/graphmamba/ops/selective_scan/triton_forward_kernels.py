@@ -1,7 +1,7 @@
-"""Triton kernels of the forward pass, and of what chunks pass on in both passes.
+"""Triton kernels of the forward pass, and of the states that chunks pass on in both passes.
 
-The pointers to states are not specialised on alignment: loads of one word then give every thread
-one channel with all its states, so that sums over the states cross no threads.
+Pointers to states are not specialised on alignment: with loads of one word, Triton assigns each
+thread one channel with all its states, so sums over states need no exchange between threads.
 """
 
 from typing import no_type_check
@@ -44,16 +44,16 @@ def local_fwd_kernel(
     N: tl.constexpr, C: tl.constexpr, HAS_BIAS: tl.constexpr, SOFTPLUS: tl.constexpr,
     ZOH: tl.constexpr, REVERSE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """End state of each chunk but the last, as if it were entered with a state of zero."""
+    """Final state of each chunk but the last, for an initial state of zero."""
     follow(PDL)
     chunk, n = tl.program_id(0), tl.arange(0, N)
     c = tl.program_id(1) * C + tl.arange(0, C)
-    # Only what follows the last start in the chunk reaches its end.
+    # Only steps after the last start in the chunk affect its final state.
     place, is_start = starts_in_chunk(starts_ptr, chunk, steps, CHUNK)
     last_start = tl.max(tl.where(is_start, place, -1))
     tl.store(keeps_ptr + chunk, (last_start < 0).to(tl.int8), mask=tl.program_id(1) == 0)
     begin = tl.maximum(last_start, 0)
-    # Whole groups go fast, those steps before the first of them one by one.
+    # Steps before the first whole group run one by one.
     whole = (begin + GROUP - 1) // GROUP * GROUP
 
     A2 = tl.load(A2_ptr + n[:, None] * WIDTH + c[None, :])
@@ -75,8 +75,7 @@ def local_fwd_kernel(
         total += dt
         h = advance(h, dt, u, B, A2, ZOH)[1]
 
-    # Loads run a group ahead of the arithmetic, which then hides them; the last group is followed
-    # by itself.
+    # Loads are one group ahead of the arithmetic, which hides them; the last group is loaded twice.
     here = tl.minimum(whole, CHUNK - GROUP) * SIGN
     us = load_steps(u_ptr + here * U_STRIDE, c, SIGN * U_STRIDE, INNER, GROUP)
     raws = load_steps(delta_ptr + here * DELTA_STRIDE, c, SIGN * DELTA_STRIDE, INNER, GROUP)
@@ -92,8 +91,8 @@ def local_fwd_kernel(
         touched = tl.maximum(touched, touching)
         B_ahead = B_ptr + ahead * B_STRIDE
         touching = touch(B_ahead, B_ahead, GROUP, SIGN * B_STRIDE, SIGN * B_STRIDE, STATE, GROUP)
-        # Always so, but the compiler cannot foresee it: what is loaded ahead of a branch has a
-        # counter of its own, and nothing in this group waits for it.
+        # Always true, but unknown to the compiler: loads before a branch have their own hardware
+        # counter, so nothing in this group waits for them.
         if steps + group > 0:
             dts = step_sizes(raws, bias, SOFTPLUS, GROUP)
             B = load_states(B_here, n, STATE)
@@ -123,12 +122,12 @@ def local_bwd_kernel(
     HAS_SAMPLES: tl.constexpr, SCATTER: tl.constexpr, SOFTPLUS: tl.constexpr,
     REVERSE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Adjoint that a chunk sends to the state it was entered with, from its own outputs alone."""
+    """Gradient of the initial state of a chunk from the outputs of that chunk alone."""
     follow(PDL)
     chunk, n = tl.program_id(0), tl.arange(0, N)
     c = tl.program_id(1) * C + tl.arange(0, C)
     first = chunk * CHUNK
-    # Only what comes before the first start in the chunk hangs on the state it was entered with.
+    # Only steps before the first start in the chunk depend on its initial state.
     place, is_start = starts_in_chunk(starts_ptr, chunk, steps, CHUNK)
     first_start = tl.min(tl.where(is_start, place, CHUNK))
     tl.store(keeps_ptr + chunk, (first_start == CHUNK).to(tl.int8), mask=tl.program_id(1) == 0)
@@ -149,9 +148,9 @@ def local_bwd_kernel(
 
     adjoint = tl.zeros([N, C], tl.float32)
     total = tl.zeros([C], tl.float32)
-    # Whole groups go fast, loads one group ahead; the last is followed by itself.
+    # Loads are one group ahead; the last group is loaded twice.
     whole = count // GROUP * GROUP
-    # A last chunk of few steps has no group: what is read then lies before it, and is not used.
+    # A short last chunk has no whole group: these loads then start before it and are not used.
     here = tl.minimum(0, steps - first - GROUP) * SIGN
     raws = load_steps(delta_ptr + here * DELTA_STRIDE, c, SIGN * DELTA_STRIDE, INNER, GROUP)
     dys, zs, _slots = load_grads(
@@ -175,7 +174,7 @@ def local_bwd_kernel(
         touched = tl.maximum(touched, touching)
         C_ahead = C_ptr + ahead * C_STRIDE
         touching = touch(C_ahead, C_ahead, GROUP, SIGN * C_STRIDE, SIGN * C_STRIDE, STATE, GROUP)
-        # As above: what is loaded ahead has a counter of its own.
+        # As above: separates the counters of loads.
         if steps + group > 0:
             dts = step_sizes(raws, bias, SOFTPLUS, GROUP)
             Ct = load_states(C_here, n, STATE)
@@ -207,7 +206,7 @@ def local_bwd_kernel(
 @no_type_check
 @triton.jit
 def either(a, b):
-    """Join two words of bits."""
+    """Bitwise or, for `tl.reduce`."""
     return a | b
 
 
@@ -218,17 +217,17 @@ def prepare_kernel(
     words, WIDTH: tl.constexpr, N: tl.constexpr, WORDS: tl.constexpr, LOG_A: tl.constexpr,
     REVERSE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Mark the steps that start a sequence, a bit each; lay log2(e) A out as the tiles read it."""
+    """Write the bits of steps that start a sequence, and log2(e) A, transposed and padded."""
     follow(PDL)
     program = tl.program_id(0)
     BLOCK: tl.constexpr = 32 * WORDS
     lane = tl.arange(0, BLOCK)
     if program < blocks:
-        # The boundaries that concern this block of steps lie from `low` to `high`.
+        # Boundaries in this block of steps have values from `low` to `high`.
         tau = program * BLOCK
         low = steps - tau - BLOCK + 1 if REVERSE else tau
         high = steps - tau if REVERSE else tau + BLOCK - 1
-        # The first of them, by a search with BLOCK branches.
+        # Find the first of them by a BLOCK-ary search.
         first, span = 0, boundaries
         while span > 0:
             stride = (span + BLOCK - 1) // BLOCK
@@ -269,13 +268,13 @@ def load_links(
     ends_ptr, sums_ptr, keeps_ptr, there, sign, left, tile, WIDTH: tl.constexpr, N: tl.constexpr,
     COUNT: tl.constexpr,
 ):  # fmt: skip
-    """Load COUNT links from chunk `there` on as three tuples; nothing passes those past `left`."""
+    """Load COUNT links from chunk `there` on, as three tuples; those past `left` are 0."""
     locals_, totals, keeps = (), (), ()
     for i in tl.static_range(COUNT):
         at = (there + i * sign).to(tl.int64)
         own = within(tile, N * WIDTH, i < left)
         locals_ += (tl.load(ends_ptr + at * N * WIDTH + tile, mask=own, other=0.0),)
-        # Read as the tile is laid out: a row would have to be handed round the threads.
+        # Loaded in the layout of the tile, to avoid a layout conversion.
         totals += (tl.load(sums_ptr + at * WIDTH + tile % WIDTH, mask=own, other=0.0),)
         keeps += (tl.load(keeps_ptr + at, mask=i < left, other=0),)
     return locals_, totals, keeps
@@ -289,10 +288,10 @@ def carry_kernel(
     AHEAD: tl.constexpr, BY_SEQUENCE: tl.constexpr, REVERSE: tl.constexpr, BACKWARD: tl.constexpr,
     PDL: tl.constexpr,
 ):  # fmt: skip
-    """Pass states from chunk to chunk, in time (forward) or against it (adjoints).
+    """Pass states from chunk to chunk, or adjoints in the opposite direction if BACKWARD.
 
-    BY_SEQUENCE, a program walks over the chunks that a sequence reaches into, from its first to its
-    last. Otherwise one walks over all, and lets pass what `keeps` says.
+    With BY_SEQUENCE, a program runs over the chunks that overlap a sequence. Otherwise one program
+    runs over all chunks, and states pass only those with `keeps`.
     """
     follow(PDL)
     c = tl.program_id(1) * C + tl.arange(0, C)
@@ -312,7 +311,7 @@ def carry_kernel(
             h = tl.load(ends_ptr + here.to(tl.int64) * N * WIDTH + tile)
             next_ptr = enter_ptr + (here + sign).to(tl.int64) * enter_stride + tile
             tl.store(next_ptr, h)
-            # The links of a group are on their way while the group before is walked.
+            # Links are loaded one group ahead.
             locals_, totals, keeps = load_links(
                 ends_ptr, sums_ptr, keeps_ptr, here + sign, sign, passed - 1, tile, WIDTH, N, AHEAD
             )
@@ -341,17 +340,17 @@ def segment_kernel(
     WIDTH: tl.constexpr, N: tl.constexpr, C: tl.constexpr, SEGMENT: tl.constexpr,
     AHEAD: tl.constexpr, BACKWARD: tl.constexpr, FOLDS: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Cut a long walk over chunks into segments that are walked side by side.
+    """Run a long carry over chunks as segments in parallel.
 
-    First each is folded into what it would pass on if it were entered with zero, and `carry_kernel`
-    carries that from segment to segment; then each is walked again from what it is entered with.
+    With FOLDS, each segment is reduced to a single link, for `carry_kernel` to run over segments;
+    then each segment passes on states from its initial state.
     """
     follow(PDL)
     segment = tl.program_id(0)
     c = tl.program_id(1) * C + tl.arange(0, C)
     tile = tl.arange(0, N)[:, None] * WIDTH + c[None, :]
     A2 = tl.load(A2_ptr + tile)
-    # Segments count along the walk for `carry_kernel` backward as well: the last one is number 0.
+    # Folded segments are numbered like chunks, so `carry_kernel` backward starts with the last.
     number = tl.cdiv(chunks, SEGMENT) - 1 - segment if BACKWARD else segment
     room = number.to(tl.int64) * N * WIDTH + tile
     h = tl.zeros([N, C], tl.float32)
@@ -362,7 +361,7 @@ def segment_kernel(
     sign = -1 if BACKWARD else 1
     for start in range(segment * SEGMENT, tl.minimum((segment + 1) * SEGMENT, chunks - 1), AHEAD):
         here = chunks - 1 - start if BACKWARD else start
-        # Links past the end are those of the last segment, which passes nothing on.
+        # Only the last segment, which passes nothing on, has links past the end.
         locals_, totals, keeps = load_links(
             ends_ptr, sums_ptr, keeps_ptr, here, sign, chunks - 1 - start, tile, WIDTH, N, AHEAD
         )
@@ -383,7 +382,7 @@ def segment_kernel(
 @no_type_check
 @triton.jit
 def gated_output(h, Ct, D, u, z, HAS_Z: tl.constexpr):
-    """Return what one step puts out."""
+    """Output of one step."""
     y = tl.sum(h * Ct[:, None], axis=0) + D * u
     if HAS_Z:
         z = z.to(tl.float32)
@@ -404,7 +403,7 @@ def selective_scan_fwd_kernel(
     HAS_ORDER: tl.constexpr, HAS_SAMPLES: tl.constexpr, SCATTER: tl.constexpr,
     SOFTPLUS: tl.constexpr, ZOH: tl.constexpr, REVERSE: tl.constexpr, PDL: tl.constexpr,
 ):  # fmt: skip
-    """Walk each chunk from the state it is entered with; keep a state every INTERVAL steps."""
+    """Scan each chunk from its initial state; save a state every INTERVAL steps."""
     follow(PDL)
     chunk, n = tl.program_id(0), tl.arange(0, N)
     c = tl.program_id(1) * C + tl.arange(0, C)
@@ -416,7 +415,7 @@ def selective_scan_fwd_kernel(
     D = tl.load(D_ptr + c, mask=c < INNER, other=0.0).to(tl.float32) if HAS_D else 0.0
     bias = tl.load(bias_ptr + c, mask=c < INNER, other=0.0).to(tl.float32) if HAS_BIAS else 0.0
     states_ptr += chunk.to(tl.int64) * (CHUNK // INTERVAL) * N * WIDTH + tile
-    # The first chunk is entered by nobody: it starts with a sequence.
+    # The first chunk starts with a sequence.
     h = tl.load(states_ptr, mask=within(tile, N * WIDTH, chunk > 0), other=0.0)
 
     SIGN: tl.constexpr = -1 if REVERSE else 1
@@ -432,9 +431,8 @@ def selective_scan_fwd_kernel(
     if not SCATTER:
         y_ptr += far * INNER
 
-    # Loads run a group ahead of the arithmetic, which then hides them; the order, which says what
-    # to load, runs two groups ahead. What is loaded for a group that is not whole is not used: it
-    # lies within the packed steps all the same.
+    # Loads are one group ahead of the arithmetic, which hides them; `order` is two groups ahead.
+    # Loads for a group that is not whole are not used, but stay within the packed steps.
     last = count - GROUP
     here = tl.minimum(0, last) * SIGN
     us = load_steps(u_ptr + here * U_STRIDE, c, SIGN * U_STRIDE, INNER, GROUP)
@@ -497,7 +495,7 @@ def selective_scan_fwd_kernel(
                 store_channels(at, c, y, INNER)
                 B = next_B
         else:
-            # A group with a start in it, or with an end: step by step.
+            # A group with the start of a sequence, or not whole: step by step.
             for i in range(tl.minimum(GROUP, count - group)):
                 t = (group + i) * SIGN
                 u = load_channels(u_ptr + t * U_STRIDE, c, INNER).to(tl.float32)

@@ -1,13 +1,12 @@
-"""What one step of the selective scan does to a tile, and how its inputs come near in time.
+"""One step of the selective scan on a tile, and loads and prefetches of its inputs.
 
-The packed axis is divided into chunks of CHUNK steps, blind to where sequences start: at a start
-the state is put to zero on the way. Step `tau` counts in the direction of the scan; its place in
-memory is `steps - 1 - tau` when REVERSE. A tile is [N, C]: N states by C channels, for one warp.
+The packed axis is divided into chunks of CHUNK steps, regardless of where sequences start: there
+the state is set to zero. Step `tau` counts in the direction of the scan; its position in memory is
+`steps - 1 - tau` if REVERSE. A tile is [N, C]: N states by C channels, for one warp.
 
-The second half is PTX: sums over the 32 channels of a tile, and states kept in shared memory. It
-sees registers, not tensors: it is right only where every thread of a single warp holds one channel
-with its 16 states in order. The launcher checks the compiled kernel for that layout
-(`has_a_channel_a_thread`).
+The second half is PTX: sums over the 32 channels of a tile, and states in shared memory. It works
+on registers and is correct only if each thread of a single warp holds one channel with its 16
+states in order. The launcher checks the layout of the compiled kernel (`has_a_channel_a_thread`).
 """
 
 import re
@@ -23,11 +22,7 @@ from graphmamba.ops.triton_kernels import LN_2, hold_weight, sigmoid, softplus
 @no_type_check
 @triton.jit
 def follow(PDL: tl.constexpr):
-    """Let the next kernel start early, and wait for the end of the one before, if PDL.
-
-    A GPU that knows programmatic dependent launches then has the programs of the next kernel in
-    place when the last ones of this kernel end.
-    """
+    """If PDL (programmatic dependent launch): let the next kernel launch, wait for the last."""
     if PDL:
         tl.extra.cuda.gdc_launch_dependents()
         tl.extra.cuda.gdc_wait()
@@ -36,25 +31,21 @@ def follow(PDL: tl.constexpr):
 @no_type_check
 @triton.jit
 def within(index, bound, valid):
-    """Mask `index < bound` in a valid step, nothing in another.
-
-    The bound is chosen, not the masks joined: Triton's interpreter cannot join a vector of truth
-    values with a scalar one.
-    """
+    """Mask `(index < bound) & valid`, which Triton's interpreter cannot compute from a scalar."""
     return index < tl.where(valid, bound, 0)
 
 
 @no_type_check
 @triton.constexpr_function
 def power_of_two_from(count):
-    """Return the least power of two that is not below `count`."""
+    """Return the smallest power of two that is at least `count`."""
     return 1 << (count - 1).bit_length()
 
 
 @no_type_check
 @triton.jit
 def starts_in_chunk(starts_ptr, chunk, steps, CHUNK: tl.constexpr):
-    """Return steps of a chunk, and a few behind, and whether a sequence starts with each there."""
+    """Return the steps of a chunk, padded to a power of two, and which start a sequence."""
     step = tl.arange(0, power_of_two_from(CHUNK))
     tau = chunk * CHUNK + step
     count = tl.minimum(CHUNK, steps - chunk * CHUNK)
@@ -65,24 +56,24 @@ def starts_in_chunk(starts_ptr, chunk, steps, CHUNK: tl.constexpr):
 @no_type_check
 @triton.jit
 def load_starts(starts_ptr, tau, COUNT: tl.constexpr):
-    """Load the bits of COUNT steps from `tau` on, which stay inside a word."""
+    """Load the start bits of COUNT steps from `tau` on, all in one word."""
     return (tl.load(starts_ptr + tau // 32) >> (tau % 32)) & ((1 << COUNT) - 1)
 
 
 @no_type_check
 @triton.constexpr_function
 def fills_blocks(inner, block):
-    """Tell whether the last block of channels is full, too."""
+    """Whether `block` divides the number of channels."""
     return inner % block == 0
 
 
 @no_type_check
 @triton.jit
 def load_channels(ptr, c, INNER: tl.constexpr, ONCE: tl.constexpr = False, at=0):
-    """Load one value for each channel; only a block that reaches past the last one needs a mask.
+    """Load one value per channel, with a mask only where the last block is not full.
 
-    What is read ONCE leaves the first cache to others. The row begins `at` places behind `ptr`: so
-    written, a pointer is the same for all threads, and stays out of their registers.
+    ONCE bypasses the L1 cache. The row starts at `ptr + at`: as `c + at`, the offset is added per
+    thread, and the pointer, equal for all threads, takes none of their registers.
     """
     if fills_blocks(INNER, c.shape[0]):
         return tl.load(ptr + (c + at), cache_modifier=".cg" if ONCE else "")
@@ -92,7 +83,7 @@ def load_channels(ptr, c, INNER: tl.constexpr, ONCE: tl.constexpr = False, at=0)
 @no_type_check
 @triton.jit
 def store_channels(ptr, c, values, INNER: tl.constexpr, at=0):
-    """Store one value for each channel, likewise."""
+    """Store one value per channel."""
     if fills_blocks(INNER, c.shape[0]):
         tl.store(ptr + (c + at), values)
     else:
@@ -102,7 +93,7 @@ def store_channels(ptr, c, values, INNER: tl.constexpr, at=0):
 @no_type_check
 @triton.jit
 def load_states(ptr, n, STATE: tl.constexpr):
-    """Load B or C of a step; the states that fill up a power of two are 0."""
+    """Load B or C of a step; padding states are 0."""
     if n.shape[0] == STATE:
         return tl.load(ptr + n).to(tl.float32)
     return tl.load(ptr + n, mask=n < STATE, other=0.0).to(tl.float32)
@@ -111,7 +102,7 @@ def load_states(ptr, n, STATE: tl.constexpr):
 @no_type_check
 @triton.jit
 def by_state(values):
-    """Return B or C of a step as a column, unless it is a tile already."""
+    """Return B or C of a step as a column; a tile is returned as it is."""
     return values[:, None] if len(values.shape) == 1 else values
 
 
@@ -121,7 +112,7 @@ def load_steps(
     ptr, c, STRIDE: tl.constexpr, INNER: tl.constexpr, COUNT: tl.constexpr,
     ONCE: tl.constexpr = False, at=0,
 ):  # fmt: skip
-    """Load COUNT steps from `ptr` on as a tuple."""
+    """Load the rows of COUNT steps as a tuple."""
     values = ()
     for i in tl.static_range(COUNT):
         values += (load_channels(ptr + i * STRIDE, c, INNER, ONCE, at),)
@@ -131,7 +122,7 @@ def load_steps(
 @no_type_check
 @triton.jit
 def load_slots(ptr, SIGN: tl.constexpr, COUNT: tl.constexpr):
-    """Load the slots that COUNT steps visit as a tuple."""
+    """Load `order` at COUNT steps as a tuple."""
     slots = ()
     for i in tl.static_range(COUNT):
         slots += (tl.load(ptr + i * SIGN).to(tl.int32),)
@@ -141,7 +132,7 @@ def load_slots(ptr, SIGN: tl.constexpr, COUNT: tl.constexpr):
 @no_type_check
 @triton.jit
 def row_of(slot, rows, HAS_SAMPLES: tl.constexpr):
-    """Return the row at a slot; samples repeat the rows."""
+    """Row of a slot; slot `s` of several samples is row `s % rows`."""
     return (slot % rows if HAS_SAMPLES else slot).to(tl.int64)
 
 
@@ -162,13 +153,13 @@ def load_rows(
 @no_type_check
 @triton.jit
 def in_vector_registers(offset, NATIVE: tl.constexpr):
-    """Keep a scalar where loads want their addresses, in ordinary registers.
+    """Move a scalar from uniform to ordinary registers.
 
-    The compiler keeps what is the same for all threads in uniform registers, and then copies the
-    two words of an address out of them for every single load.
+    The compiler keeps scalars in uniform registers, and would copy both words of an address from
+    there for every load.
     """
     if NATIVE:
-        # No thread comes after the last: a 0 of which the compiler does not know that it is one.
+        # Bit 31 of %lanemask_lt is always 0, which the compiler does not know.
         return tl.inline_asm_elementwise(
             "{ .reg .u32 r; mov.u32 r, %lanemask_lt; shr.u32 r, r, 31; add.u32 $0, r, $1; }",
             "=r,r", [offset], dtype=tl.int32, is_pure=True, pack=1,
@@ -182,9 +173,9 @@ def touch(
     B_ptr, C_ptr, left, B_STRIDE: tl.constexpr, C_STRIDE: tl.constexpr, STATE: tl.constexpr,
     COUNT: tl.constexpr,
 ):  # fmt: skip
-    """Read B and C of COUNT steps at four points each, so that their cache sectors are near.
+    """Prefetch B and C of COUNT steps: one load per cache sector, four each.
 
-    Every thread wants all of B and C, too much to be held in registers ahead of time.
+    Every thread needs all of B and C, too much to be loaded into registers in advance.
     """
     lane = tl.arange(0, 8 * COUNT)
     step, point = lane // 8, (lane % 4) * (STATE - 1) // 3
@@ -199,9 +190,9 @@ def row_sectors(
     INNER: tl.constexpr, C: tl.constexpr, GATHERS: tl.constexpr, HAS_SAMPLES: tl.constexpr,
     COUNT: tl.constexpr,
 ):  # fmt: skip
-    """Point to every sector of the rows that COUNT steps visit, from channel `corner` on.
+    """Return pointers to all sectors of the rows of COUNT steps, from channel `corner` on.
 
-    Returns the pointers, and which of them lie in the `left` steps that there are.
+    Also returns a mask of those in the `left` steps that exist.
     """
     lane = tl.arange(0, COUNT * C // 8)
     step, sector = lane // (C // 8), lane % (C // 8)
@@ -222,7 +213,7 @@ def touch_rows(
     INNER: tl.constexpr, C: tl.constexpr, GATHERS: tl.constexpr, HAS_SAMPLES: tl.constexpr,
     COUNT: tl.constexpr,
 ):  # fmt: skip
-    """Read every sector of the rows that COUNT steps visit, from channel `corner` on, likewise."""
+    """Prefetch the rows of COUNT steps by a load from each sector."""
     at, is_there = row_sectors(
         ptr, corner, order_ptr, rows, left, STRIDE, SIGN, INNER, C, GATHERS, HAS_SAMPLES, COUNT
     )
@@ -232,7 +223,7 @@ def touch_rows(
 @no_type_check
 @triton.jit
 def fetch(ptr, is_there, NATIVE: tl.constexpr):
-    """Let sectors come as near as the second cache, where nothing is kept of them or waited for."""
+    """Prefetch sectors into the L2 cache, without registers or a wait."""
     if NATIVE:
         tl.inline_asm_elementwise(
             "{ .reg .pred p; setp.ne.s32 p, $2, 0; @p prefetch.global.L2 [$1]; mov.u32 $0, 0; }",
@@ -244,7 +235,7 @@ def fetch(ptr, is_there, NATIVE: tl.constexpr):
 @no_type_check
 @triton.jit
 def tile_sectors(ptr, valid, WIDTH: tl.constexpr, N: tl.constexpr, C: tl.constexpr):
-    """Point to every sector of a tile of states, likewise."""
+    """Return pointers to all sectors of a tile of states, and a mask."""
     lane = tl.arange(0, N * C // 8)
     row, sector = lane // (C // 8), lane % (C // 8)
     return ptr + row * WIDTH + sector * 8, within(lane, N * C, valid)
@@ -253,7 +244,7 @@ def tile_sectors(ptr, valid, WIDTH: tl.constexpr, N: tl.constexpr, C: tl.constex
 @no_type_check
 @triton.jit
 def touch_tile(ptr, valid, WIDTH: tl.constexpr, N: tl.constexpr, C: tl.constexpr):
-    """Read every sector of a tile of states, likewise."""
+    """Prefetch a tile of states by a load from each sector."""
     at, is_there = tile_sectors(ptr, valid, WIDTH, N, C)
     return tl.load(at, mask=is_there, other=0.0)
 
@@ -261,7 +252,7 @@ def touch_tile(ptr, valid, WIDTH: tl.constexpr, N: tl.constexpr, C: tl.constexpr
 @no_type_check
 @triton.jit
 def keep_alive(ptr, touched, steps, COUNT: tl.constexpr):
-    """Use touched values in a store that never happens; else the compiler drops their loads."""
+    """Use prefetched values in a store that never runs; else the compiler removes their loads."""
     lane = tl.arange(0, COUNT)
     tl.store(ptr + lane, touched, mask=within(lane, COUNT, steps < 0))
 
@@ -269,14 +260,14 @@ def keep_alive(ptr, touched, steps, COUNT: tl.constexpr):
 @no_type_check
 @triton.jit
 def clear_at_start(h, starts, i):
-    """Put the state to zero where a sequence starts; a select, so that no NaN comes through."""
+    """Set the state to zero where a sequence starts; `where` also removes NaN."""
     return tl.where((starts >> i) & 1 != 0, 0.0, h)
 
 
 @no_type_check
 @triton.jit
 def step_size(raw, bias, SOFTPLUS: tl.constexpr):
-    """Return dt of one step from the raw delta."""
+    """Return dt of one step."""
     raw = raw.to(tl.float32) + bias
     return softplus(raw) if SOFTPLUS else raw
 
@@ -284,7 +275,7 @@ def step_size(raw, bias, SOFTPLUS: tl.constexpr):
 @no_type_check
 @triton.jit
 def step_sizes(raws, bias, SOFTPLUS: tl.constexpr, COUNT: tl.constexpr):
-    """Return dt of COUNT steps; together their long chains of arithmetic overlap."""
+    """Return dt of COUNT steps; computed together, their instructions overlap."""
     dts = ()
     for i in tl.static_range(COUNT):
         dts += (step_size(raws[i], bias, SOFTPLUS),)
@@ -294,9 +285,9 @@ def step_sizes(raws, bias, SOFTPLUS: tl.constexpr, COUNT: tl.constexpr):
 @no_type_check
 @triton.jit
 def hold_loads_here():
-    """Keep the compiler from moving the loads above down to their first use, to save registers.
+    """Keep the compiler from moving the loads above down to their first use.
 
-    A program is one warp, so that the barrier itself waits for nobody.
+    With one warp per program, the barrier itself costs nothing.
     """
     tl.debug_barrier()
 
@@ -322,7 +313,7 @@ def load_grads(
     HAS_SAMPLES: tl.constexpr, SCATTER: tl.constexpr, COUNT: tl.constexpr,
     ONCE: tl.constexpr = False, at=0,
 ):  # fmt: skip
-    """Load the output's gradient, the gate and the slot of COUNT steps, as three tuples."""
+    """Load the gradient of the output, the gate and the slot of COUNT steps, as tuples."""
     slots = ()
     if HAS_ORDER:
         slots = load_slots(order_ptr, SIGN, COUNT)
@@ -341,7 +332,7 @@ def load_grads(
 @no_type_check
 @triton.jit
 def through_gate(dy, z, HAS_Z: tl.constexpr):
-    """Return the gradient before the gate."""
+    """Gradient before the gate."""
     dy = dy.to(tl.float32)
     if HAS_Z:
         z = z.to(tl.float32)
@@ -359,7 +350,7 @@ def at_chunk(
     DZ_STRIDE: tl.constexpr, INNER: tl.constexpr, STATE: tl.constexpr, HAS_ORDER: tl.constexpr,
     SCATTER: tl.constexpr, REVERSE: tl.constexpr,
 ):  # fmt: skip
-    """Move all pointers to the first step of a chunk, but for rows that `order` will gather."""
+    """Advance all pointers to the first step of a chunk, except those indexed by `order`."""
     base = steps - 1 - first if REVERSE else first
     far = base.to(tl.int64)
     u_ptr += far * U_STRIDE
@@ -389,10 +380,10 @@ def load_adjoint(
     adjoints_ptr, starts_ptr, chunk, chunks, tile, CHUNK: tl.constexpr, WIDTH: tl.constexpr,
     N: tl.constexpr, C: tl.constexpr,
 ):  # fmt: skip
-    """Load what the next chunk passes back to this one."""
+    """Load the adjoint that the next chunk passes back to this one."""
     adjoint = tl.zeros([N, C], tl.float32)
     if chunk < chunks - 1:
-        # Where the next chunk begins with a start, nothing comes back from it, nor was written.
+        # Not written where the next chunk begins with the start of a sequence.
         is_end = load_starts(starts_ptr, chunk * CHUNK + CHUNK, 1) != 0
         adjoint = tl.load(
             adjoints_ptr + chunk.to(tl.int64) * N * WIDTH + tile,
@@ -404,7 +395,7 @@ def load_adjoint(
 @no_type_check
 @triton.jit
 def store_parts(parts_ptr, chunk, tile, c, dA, dD, dbias, WIDTH: tl.constexpr, N: tl.constexpr):
-    """Write a chunk's share of the gradients of A, D and the bias, and return where it lies."""
+    """Write a chunk's partial gradients of A, D and the bias, and return their address."""
     parts_ptr += chunk.to(tl.int64) * (N + 2) * WIDTH
     tl.store(parts_ptr + tile, dA)
     tl.store(parts_ptr + N * WIDTH + c, dD)
@@ -416,9 +407,9 @@ STATES, CHANNELS = 16, 32
 
 
 def _halving() -> str:
-    """Return PTX that leaves in thread t the sum of value t over all threads.
+    """Return PTX after which thread t holds the sum of value t over all threads.
 
-    The first level gets what a thread hands over, and what it keeps as two factors.
+    Inputs are the values a thread sends in the first exchange, and two factors of those it keeps.
     """
     send, kept, scale = ([f"${STATES * k + i}" for i in range(STATES)] for k in (1, 2, 3))
     lines = ["{", ".reg .pred p;", ".reg .b32 lane, bit;", ".reg .f32 keep, send;"]
@@ -432,7 +423,7 @@ def _halving() -> str:
 
 
 def halve(half: int) -> list[str]:
-    """Return PTX that leaves in v0 one of the sums of so many values over as many threads."""
+    """Return PTX that sums `half` values over `half` threads: each thread gets one sum in v0."""
     lines = []
     while half := half // 2:
         lines += [f"and.b32 bit, lane, {half};", "setp.ne.u32 p, bit, 0;"]
@@ -447,7 +438,7 @@ def halve(half: int) -> list[str]:
 
 
 def exchange(value: str, distance: int) -> str:
-    """Return PTX for what a thread so far away hands over."""
+    """Return PTX that exchanges a value with the thread at XOR distance `distance`."""
     return f"shfl.sync.bfly.b32 send, {value}, {distance}, 0x1f, 0xffffffff;"
 
 
@@ -458,10 +449,10 @@ CONSTRAINTS = tl.constexpr(",".join(["=f"] * STATES + ["f"] * (3 * STATES)))
 @no_type_check
 @triton.jit
 def sum_lanes(g, v, h, dy, n):
-    """Sum g v and h dy, tiles [16, 32], over their channels: 16 sums of the first, then 16 more.
+    """Sum g v and h dy, tiles [16, 32], over channels: 16 sums of the first, then 16 of the second.
 
-    A thread of the upper half hands over g v and keeps h dy, the others do it the other way about:
-    the factors are chosen, not the products, so that half of these are joined to the sums.
+    Threads of the upper half send g v and keep h dy, the others vice versa. Factors are selected
+    instead of products, so that products that are kept are fused with the additions.
     """
     is_upper = (tl.arange(0, h.shape[1]) >= h.shape[1] // 2)[None, :]
     send = tl.where(is_upper, g, h) * tl.where(is_upper, v, dy)
@@ -476,7 +467,7 @@ def sum_lanes(g, v, h, dy, n):
 
 @lru_cache(maxsize=1024)
 def has_a_channel_a_thread(ttgir: str) -> bool:
-    """Tell from a compiled kernel's code whether `sum_lanes` sees the layout that it needs."""
+    """Whether a compiled kernel has the layout that the PTX needs: one channel per thread."""
     used = re.findall(r"tt\.elementwise_inline_asm.*-> tensor<16x32xf32, #(\w+)>", ttgir)
     layouts = dict(re.findall(r"#(\w+) = #ttg\.blocked<\{(.*?)\}>", ttgir))
     wanted = (
@@ -489,7 +480,7 @@ HALF = STATES // 2
 
 
 def _swapped_sums() -> str:
-    """Return PTX for sums over all threads of the products of two factors, of two such pairs."""
+    """Return PTX that sums the products of two pairs of factors over all threads."""
     factors = [[f"${STATES * k + i}" for i in range(STATES)] for k in (1, 2, 3, 4)]
     lines = ["{", ".reg .pred p;", ".reg .b32 lane, bit;", ".reg .f32 keep, send;"]
     lines += [f".reg .f32 v{i};" for i in range(STATES)]
@@ -509,7 +500,7 @@ def _swapped_sums() -> str:
 @no_type_check
 @triton.constexpr_function
 def swapped_load(width, dtype):
-    """Return PTX that loads 16 states, `width` at a time, from two places of 8 each."""
+    """Return PTX that loads 8 states from each of two addresses, `width` at a time."""
     kind = dtype.name
     size, is_single = (4, True) if kind == "fp32" else (2, False)
     lines = ["{"] + [f".reg .b16 x{i};" for i in range(STATES) if not is_single]
@@ -537,7 +528,7 @@ SWAP = tl.constexpr(HALF)
 @no_type_check
 @triton.jit
 def swapped_states(n, C: tl.constexpr):
-    """Return which state lies where in a tile [16, 32]."""
+    """States of a tile [16, 32] in which the upper half of threads has the halves swapped."""
     half = n // SWAP
     return (n % SWAP)[:, None] + (half[:, None] ^ (tl.arange(0, C) // (C // 2))[None, :]) * SWAP
 
@@ -545,7 +536,7 @@ def swapped_states(n, C: tl.constexpr):
 @no_type_check
 @triton.jit
 def load_swapped(ptr, at, n, C: tl.constexpr, WIDTH: tl.constexpr):
-    """Load B or C of the step `at` this place for each thread; WIDTH values can be read at once."""
+    """Load B or C at offset `at`, with swapped halves; WIDTH is the vector width of loads."""
     first = tl.arange(0, C) // (C // 2) * SWAP
     shape: tl.constexpr = [n.shape[0], C]
     near = tl.broadcast_to((ptr + (at + first)).to(tl.int64)[None, :], shape)
@@ -559,7 +550,7 @@ def load_swapped(ptr, at, n, C: tl.constexpr, WIDTH: tl.constexpr):
 @no_type_check
 @triton.jit
 def sum_swapped(g, v, h, dy, n):
-    """Sum g v and h dy over the channels; `swapped_sums` says where each thread's sum belongs."""
+    """Sum g v and h dy over channels; `swapped_sums` points to the output of each thread."""
     shape: tl.constexpr = g.shape
     sums = tl.inline_asm_elementwise(
         SWAPPED_SUMS, SUMMED, [g, tl.broadcast_to(v, shape), h, tl.broadcast_to(dy, shape)],
@@ -572,25 +563,24 @@ def sum_swapped(g, v, h, dy, n):
 @no_type_check
 @triton.jit
 def swapped_sums(dB_ptr, dC_ptr, at, STATE: tl.constexpr):
-    """Point to the gradient of B or C that each thread has summed for a step."""
+    """Pointers to the gradient of B or C that each thread has summed in `sum_swapped`."""
     lane = tl.arange(0, 2 * STATE)
     state = lane % SWAP + lane // STATE * SWAP
     return tl.where(lane // SWAP % 2 == 0, dB_ptr + state, dC_ptr + state) + at * STATE
 
 
-HELD = 8
-"""Steps whose states are held."""
+HELD = 8  # steps whose states are kept in shared memory
 _WORD, _VECTOR = 4, 16
 
 
 def _room() -> str:
-    """Return PTX for the address of shared memory for HELD tiles, and as many rows."""
+    """Return PTX that allocates shared memory for HELD tiles and rows, and gives its address."""
     size = HELD * (STATES + 1) * CHANNELS * _WORD
     return f"{{ .shared .align 16 .b8 held[{size}]; mov.u32 $0, held; }}"
 
 
 def _vectors(first: int, address: str) -> list[tuple[str, str]]:
-    """Return place and registers of the four vectors of a thread's states."""
+    """Return address and registers of the four vectors of a thread's states."""
     return [
         (
             f"[{address}+{k * CHANNELS * _VECTOR}]",
@@ -625,8 +615,8 @@ TILE_BYTES, VECTOR = tl.constexpr(STATES * CHANNELS * _WORD), tl.constexpr(_VECT
 @no_type_check
 @triton.jit
 def room_for_states(zero, C: tl.constexpr):
-    """Return where each thread's states are held, as an address of shared memory [1, C]."""
-    # Not pure: there is one such room, however often the compiler might like to ask for it.
+    """Allocate shared memory for states; return the address of each thread, [1, C]."""
+    # Not pure, so that the compiler does not duplicate the allocation.
     room = tl.inline_asm_elementwise(ROOM, "=r,r", [zero], dtype=tl.int32, is_pure=False, pack=1)
     return room + tl.arange(0, C)[None, :] * VECTOR
 
@@ -634,7 +624,7 @@ def room_for_states(zero, C: tl.constexpr):
 @no_type_check
 @triton.jit
 def put_states(room, slot, states):
-    """Hold a tile [16, 32], unless the slot is below 0: a branch would cost more."""
+    """Store a tile [16, 32] unless the slot is negative; a predicate is cheaper than a branch."""
     place = tl.broadcast_to(room + slot * TILE_BYTES, states.shape)
     given = [states, place, tl.broadcast_to(slot, states.shape)]
     tl.inline_asm_elementwise(PUT, GIVEN, given, dtype=tl.float32, is_pure=False, pack=16)
@@ -643,7 +633,7 @@ def put_states(room, slot, states):
 @no_type_check
 @triton.jit
 def take_states(room, slot, N: tl.constexpr):
-    """Return a tile that was put there."""
+    """Load a tile stored by `put_states`."""
     place = tl.broadcast_to(room + slot * TILE_BYTES, [N, room.shape[1]])
     return tl.inline_asm_elementwise(TAKE, TAKEN, [place], dtype=tl.float32, is_pure=False, pack=16)
 
@@ -651,7 +641,7 @@ def take_states(room, slot, N: tl.constexpr):
 @no_type_check
 @triton.jit
 def row_place(room, slot, C: tl.constexpr):
-    """Return where the row of a step lies, behind all tiles."""
+    """Address of the row of a slot, after all tiles."""
     lane = tl.arange(0, C)[None, :]
     return tl.reshape(room - lane * VECTOR + lane * 4, [C]) + ROWS + slot * ROW_BYTES
 
@@ -659,7 +649,7 @@ def row_place(room, slot, C: tl.constexpr):
 @no_type_check
 @triton.jit
 def put_row(room, slot, row):
-    """Hold one value for each channel, likewise."""
+    """Store one value per channel unless the slot is negative."""
     place = row_place(room, slot, row.shape[0])
     tl.inline_asm_elementwise(
         "{ .reg .pred p; setp.ge.s32 p, $3, 0; @p st.shared.f32 [$2], $1; }", "=f,f,r,r",
@@ -670,7 +660,7 @@ def put_row(room, slot, row):
 @no_type_check
 @triton.jit
 def take_row(room, slot, C: tl.constexpr):
-    """Return what was put there."""
+    """Load a row stored by `put_row`."""
     return tl.inline_asm_elementwise(
         "ld.shared.f32 $0, [$1];", "=f,r", [row_place(room, slot, C)], dtype=tl.float32,
         is_pure=False, pack=1,
