@@ -19,7 +19,7 @@ from graphmamba.data.summary import Summary, summarise
 from graphmamba.data.tables import LINKS, NODE_SPLIT, PAIR_SPLIT, GraphColumns, Pairs
 from graphmamba.errors import UserError
 from graphmamba.parse import parse, suggest
-from graphmamba.training.progress import metric_title
+from graphmamba.training.metrics import metric_title
 
 READING = Entries(DataOptions, "how your graphs are read")
 SPLIT_NAMES = ("training", "validation", "test")

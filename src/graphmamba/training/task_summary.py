@@ -16,7 +16,7 @@ from graphmamba.data.tables import owner_of
 from graphmamba.training.evaluate import labels_per_graph
 from graphmamba.training.experiment import Experiment
 from graphmamba.training.graphs import labels_in
-from graphmamba.training.progress import metric_title
+from graphmamba.training.metrics import metric_title
 
 SHOWN = 8
 """Most classes, labels or targets named in a line."""
