@@ -20,7 +20,10 @@ def status_of(words: list[str]) -> int | str | None:
 @pytest.mark.parametrize("words", [[], ["--help"], ["-h"], ["bench"], ["bench", "--help"]])
 def test_overview_lists_the_commands(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     main(words)
-    assert "bench scan" in capsys.readouterr().out
+    shown = capsys.readouterr().out
+    assert "bench scan" in shown
+    usage = "graphmamba bench COMMAND" if "bench" in words else "graphmamba COMMAND"
+    assert shown.startswith(f"usage: {usage} [OPTIONS]\n")
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -59,6 +62,8 @@ def test_every_option_of_every_command_is_explained(
             ["train", "mnst"],
             "no experiment 'mnst', and no such folder or file; did you mean 'mnist'?",
         ),
+        (["train", "mnist/gps-perf"], "did you mean 'mnist/gps-performer'?"),
+        (["train", "--metric", "f1"], "--metric must not be 'f1'; did you mean 'macro_f1'?"),
         (["train", "absent.yaml"], "absent.yaml"),
         (["train", "--model.layrs", "2"], "did you mean '--model.layers'?"),
         (["train", "--model.layers", "two"], "--model.layers must be int, got 'two'"),

@@ -12,7 +12,7 @@ from tests.test_imports import ROOT, modules_imported_by
 
 pytest.importorskip("numba")
 
-from graphmamba.data import compiled as data
+from graphmamba.data import cpu_compile as data
 from graphmamba.ops import cpu_compile as ops
 
 KERNELS = """

@@ -132,7 +132,7 @@ def _answer_without_command(words: list[str]) -> str:
     lines = [f"  {name:{width}}  {COMMANDS[name].summary}" for name in listed]
     return "\n".join(
         [
-            "usage: graphmamba COMMAND [OPTIONS]",
+            f"usage: {' '.join(['graphmamba', *spelled])} COMMAND [OPTIONS]",
             "",
             *lines,
             "",

@@ -40,6 +40,8 @@ OTHER_VALUES = {
     "bce": "binary_cross_entropy", "ce": "cross_entropy", "mean_squared_error": "mse",
 }  # fmt: skip
 """What they call metrics and losses."""
+MOST_LISTED = 12
+"""Most choices that a message lists where one of them seems to be meant."""
 
 
 def parse(kind: type[Config], content: Mapping[str, object], where: str) -> Config:
@@ -71,7 +73,8 @@ def suggest(word: str, words: Collection[str], otherwise: str | None = None) -> 
 def similar(word: str, words: Iterable[str]) -> str | None:
     """Find what may have been meant: by its last part, by another name for that, by spelling.
 
-    So `learning_rate` is `optim.lr`, and `lerning_rate` is too.
+    So `learning_rate` is `optim.lr`, `lerning_rate` is too, and `cluster/gps` begins
+    `cluster/gps-transformer`.
     """
     listed, last = list(words), _last(word)
 
@@ -80,6 +83,8 @@ def similar(word: str, words: Iterable[str]) -> str | None:
         return -float(other.count(".")) if last == word else _ratio(word, other)
 
     def likeness(other: str) -> float:
+        if "/" in word and other.startswith(word):
+            return 1.0
         return max(_ratio(word, each) for each in (other, _last(other), other.partition("/")[0]))
 
     spelt = difflib.get_close_matches(last, OTHER_NAMES, cutoff=ALIKE)
@@ -218,6 +223,8 @@ def _convert_choice(value: object, choices: tuple[object, ...], where: str) -> o
         word = str(value)
         closest = OTHER_VALUES.get(word.lower())
         closest = closest if closest in choices else similar(word, map(str, choices))
+        if closest and len(choices) > MOST_LISTED:
+            raise UserError(f"{where} must not be {value!r}; did you mean '{closest}'?")
         meant = f"; did you mean '{closest}'?" if closest else ""
         listed = ", ".join(map(repr, choices))
         raise UserError(f"{where} must be one of {listed}, got {value!r}{meant}")

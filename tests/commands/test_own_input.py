@@ -85,7 +85,7 @@ def test_a_benchmark_s_model_is_scored_on_molecules(capsys: pytest.CaptureFixtur
     write_rows(Path("new.csv"), ["smiles", *PEPTIDE_FUNCTIONS], rows)
     words = ["func.safetensors", "--input", "new.csv"]
     assert status_of(["evaluate", *words]) == 2
-    assert "target (--target, or --data.target where" in capsys.readouterr().err
+    assert "otherwise `--target`) must name one column" in capsys.readouterr().err
     told = scored([*words, "--target", ",".join(PEPTIDE_FUNCTIONS)], capsys)
     assert told["graphs"] == 4
     main(["predict", *words, "--output", "out.csv"])

@@ -9,8 +9,7 @@ from rich.console import Console
 
 from graphmamba.commands.printing import results_table, say, scores_table
 from graphmamba.reported import Score
-from graphmamba.training.metrics import COLUMNS
-from graphmamba.training.progress import metric_title
+from graphmamba.training.metrics import COLUMNS, metric_title
 from graphmamba.training.run_dir import RunResult, SeedsResult
 from tests.training.test_progress import RESULT
 

@@ -60,6 +60,14 @@ def test_sizes_over_many_powers_of_ten_have_a_logarithmic_axis() -> None:
     panels = drawn(paths(2, 3, 5_000))
     assert panels["size of a graph"].get_xscale() == "log"
     assert panels["outgoing edges of a node"].get_yscale() == "log"
+    sizes = drawn(paths(12, 39, 156))["size of a graph"]
+    named = {label.get_text() for label in sizes.get_xticklabels(which="both")} - {""}
+    assert {"20", "50", "100"} <= named
+    assert all(name.strip("0") in {"1", "2", "5"} for name in named)
+    wide = drawn(paths(10, 5_000))["size of a graph"].get_xticklabels(which="both")
+    named = {label.get_text() for label in wide} - {""}
+    assert {"10", "100", "1,000"} <= named
+    assert all(name.strip("0,") == "1" for name in named)
     assert drawn(paths(4, 5))["size of a graph"].get_xscale() == "linear"
 
 

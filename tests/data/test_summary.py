@@ -104,9 +104,17 @@ def test_own_graphs_are_shown_by_their_class_names(
     folder, data_dir = write_folder(tmp_path / "fruit"), f"--data_dir={tmp_path}"
     main(["data", "info", str(folder), "--target", "taste", "--undirected", data_dir])
     shown = capsys.readouterr().out
-    for message in ("fruit, in", "label sour", "label sweet", "2 classes", "read from fruit", "18"):
+    for message in (
+        "graph: 2 classes, accuracy",
+        "label sour",
+        "label sweet",
+        "2 classes",
+        "read from fruit",
+        "18",
+    ):
         assert message in shown
     assert "published" not in shown
+    assert shown.splitlines()[0] == "fruit"
     stated = ["--target=taste", "--classes=[sweet, sour, bitter]"]
     main(["data", "info", str(folder), *stated, data_dir])
     assert "label bitter" in capsys.readouterr().out
@@ -129,7 +137,7 @@ def test_shares_are_of_the_graphs_that_have_an_answer(
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["data", "info", "patern"], "no such folder, .npz or .csv; did you mean 'pattern'?"),
+        (["data", "info", "patern"], ".graphml file), got 'patern'; did you mean 'pattern'?"),
         (["data", "info", "mnist", "--data_dir", "{folder}"], "mnist is not in"),
         (["data", "info", "cluster", "--plot={folder}/none/a.png"], "plot must be a file in a"),
         (["data", "info", "{folder}", "--target=y"], "edges.csv must be there"),

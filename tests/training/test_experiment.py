@@ -150,7 +150,7 @@ def test_plain_yaml_means_what_it_did() -> None:
         ("mnist/gps-perfomer", "did you mean 'mnist/gps-performer'"),
         ("own/nofolder", "and no such folder or file; there is: peptides-func,"),
         ("mnist/a-model-of-my-own", "there is: mnist/exphormer-upstream, mnist/exphormer, "),
-        (__file__, r"files are \.yaml, custom graphs \.npz or \.csv"),
+        (__file__, r"a file must be a .yaml, and graphs a folder"),
         ("absent.yaml", r"name must be .* can be read, got 'absent\.yaml': No such file"),
     ],
 )

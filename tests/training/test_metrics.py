@@ -1,6 +1,7 @@
 """Scores of whole splits, against scikit-learn and by hand."""
 
 import math
+from typing import get_args
 
 import pytest
 import scipy.stats
@@ -15,9 +16,19 @@ from graphmamba.training.metrics import (
     COUNT_SCORES,
     Metric,
     make_metrics,
+    metric_title,
     predicted_class,
     ranks,
 )
+
+
+def test_titles_have_no_underscore() -> None:
+    titles = {name: metric_title(name) for name in get_args(MetricName)}
+    assert not any("_" in title for title in titles.values())
+    assert len(set(titles.values())) == len(titles)
+    assert titles["mean_absolute_error"] == "MAE"
+    assert titles["hits@3_filtered"] == "hits@3 filtered"
+
 
 BENCHMARK_OF: dict[MetricName, str] = {
     "average_precision": "peptides-func",

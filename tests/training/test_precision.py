@@ -8,7 +8,7 @@ import torch
 
 from graphmamba.training import evaluate as scorer_module
 from graphmamba.training import fit as fit_module
-from graphmamba.training.distributed import rounded_products
+from graphmamba.training.distributed import allow_tf32
 from graphmamba.training.experiment import RunOptions
 from graphmamba.training.fit import fit
 from graphmamba.training.predict import load, scorer_of
@@ -26,7 +26,7 @@ def test_products_round_as_they_did_before(
     device: str, tf32: bool | None, inside: str | None
 ) -> None:
     before = PRODUCTS.fp32_precision
-    with suppress(RuntimeError), rounded_products(torch.device(device), tf32):
+    with suppress(RuntimeError), allow_tf32(torch.device(device), tf32):
         assert PRODUCTS.fp32_precision == (inside or before)
         raise RuntimeError
     assert PRODUCTS.fp32_precision == before
@@ -37,10 +37,10 @@ def test_runs_and_scores_leave_the_rounding_of_products_as_it_was(
     tf32: bool, expected: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def as_on_gpu(_: torch.device, tf32: bool | None) -> AbstractContextManager[None]:
-        return rounded_products(torch.device("cuda"), tf32)
+        return allow_tf32(torch.device("cuda"), tf32)
 
     for module in (fit_module, scorer_module):
-        monkeypatch.setattr(module, "rounded_products", as_on_gpu)
+        monkeypatch.setattr(module, "allow_tf32", as_on_gpu)
     seen, before = [], PRODUCTS.fp32_precision
     experiment = tiny_experiment(**{"train.epochs": 1})
     store = tiny_store(experiment)

@@ -22,7 +22,6 @@ from graphmamba.training.progress import (
     bar,
     bytes_of,
     following,
-    metric_title,
     time_of,
 )
 from graphmamba.training.run_dir import RunResult
@@ -150,8 +149,6 @@ def test_a_bar_is_drawn_on_a_terminal_only(
         (time_of(3600.0 * 26 + 120), "26 h 02 min"),
         (bytes_of(3 << 19), "2 MiB"),
         (bytes_of(3 << 30), "3.0 GiB"),
-        (metric_title("mean_absolute_error"), "MAE"),
-        (metric_title("mrr_filtered"), "mrr filtered"),
     ],
 )
 def test_numbers_read_well(made: str, wanted: str) -> None:

@@ -71,6 +71,15 @@ def small(**overrides: object) -> Experiment:
             ],
         ),
         (
+            [*range(21)] * 5,
+            [
+                "task: graph classification, 21 classes (0 5, 1 5, 2 5, 3 5, 4 5, 5 5, 6 5, 7 5, "
+                "...), metric accuracy, 63/21/21 graphs",
+                "note: 21 different whole numbers are read as classes; --data.task regression "
+                "reads them as targets",
+            ],
+        ),
+        (
             [200, 100, 300, 600, 500, 700, 900, 800, 400, 1000],
             [
                 "task: graph regression, 1 target (y0 550 ± 287.2), metric MAE, 6/2/2 graphs",
@@ -91,6 +100,7 @@ def small(**overrides: object) -> Experiment:
         "signs",
         "nodes",
         "untrained classes",
+        "many classes",
         "answers",
         "whole numbers",
         "target among features",

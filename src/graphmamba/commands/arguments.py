@@ -17,7 +17,7 @@ from graphmamba.parse import convert, read_yaml, similar, words_in
 
 FOUND = frozenset({
     "version", "data.features", "data.labels", "data.class_names", "data.columns",
-    "data.statistics",
+    "data.statistics", "chosen",
 })  # fmt: skip
 """Fields that are written by the program and are no options."""
 SEVERAL = re.compile(r",|^\[.*\]$")

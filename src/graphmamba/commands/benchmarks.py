@@ -6,7 +6,7 @@ from dataclasses import asdict
 
 from graphmamba.data.catalog import CATALOG
 from graphmamba.training.experiment import config_names, load_experiment
-from graphmamba.training.progress import metric_title
+from graphmamba.training.metrics import metric_title
 
 
 def list_benchmarks(json: bool = False) -> None:

@@ -12,13 +12,14 @@ from graphmamba.commands.printing import say
 from graphmamba.data.cache import ABOUT, PARTIAL, DamagedError, default_data_dir, verify_store
 from graphmamba.data.catalog import CATALOG, Benchmark
 from graphmamba.data.custom.open import OWN, CustomStore, is_custom, open_custom
-from graphmamba.data.custom.options import DataOptions, check_read
+from graphmamba.data.custom.options import KINDS_OF_FILES, DataOptions, check_read
 from graphmamba.data.datasets.sources import build_benchmark, open_benchmark
 from graphmamba.data.store import PAIRS, GraphStore
 from graphmamba.data.summary import Summary, summarise
 from graphmamba.data.tables import LINKS, NODE_SPLIT, PAIR_SPLIT, GraphColumns, Pairs
 from graphmamba.errors import UserError
 from graphmamba.parse import parse, suggest
+from graphmamba.training.metrics import metric_title
 
 READING = Entries(DataOptions, "how your graphs are read")
 SPLIT_NAMES = ("training", "validation", "test")
@@ -83,8 +84,7 @@ def info(
     if name not in CATALOG and not is_custom(name):
         told = suggest(name, CATALOG)
         raise UserError(
-            f"name must be a data set or custom graphs, got '{name}', and there is no such folder, "
-            f".npz or .csv; {told}"
+            f"name must be a data set or custom graphs ({KINDS_OF_FILES}), got '{name}'; {told}"
         )
     reading = parse(DataOptions, options, "options")
     if name in CATALOG:
@@ -98,11 +98,12 @@ def info(
             raise UserError(f"seed must be 0 for {name}, which is not generated, got {seed}")
         own, title = open_custom(name, reading, place), Path(name).name
         summary = summarise(_columns_of(own.store), names=own.class_names)
-        _print_table(f"{title}, in {place}", [*_task_rows(own), *_rows(summary)], own.store.source)
+        _print_table(title, [*_task_rows(own), *_rows(summary)], own.store.source)
     if plot is not None:
         from graphmamba.data.plot import plot_summary
 
         plot_summary(summary, title, Path(plot))
+        say(f"  plot: {plot}")
 
 
 def verify(name: str, data_dir: str | None = None) -> None:
@@ -159,7 +160,7 @@ def _columns_of(store: GraphStore) -> GraphColumns:
 def _task_rows(own: CustomStore) -> Iterable[tuple[str, str, str]]:
     """Rows about the task; for benchmarks see `graphmamba benchmarks`."""
     labels = f"{own.task.classes} classes" if own.task.classes else ", ".join(own.class_names)
-    yield "task", f"{own.task.level}: {labels or 'pairs'}, {own.task.metric}", ""
+    yield "task", f"{own.task.level}: {labels or 'pairs'}, {metric_title(own.task.metric)}", ""
     for of, kind, columns in (
         ("a node", own.features.nodes, own.features.node_columns),
         ("an edge", own.features.edges, own.features.edge_columns),
@@ -202,7 +203,8 @@ def _rows(summary: Summary, benchmark: Benchmark | None = None) -> Iterable[tupl
     if len(summary.diameters):
         bound = "" if summary.has_exact_diameters else "at least "
         told = f"{bound}{summary.diameters.double().mean():,.1f}"
-        yield f"diameter, {len(summary.diameters)} graphs", told, ""
+        graphs = len(summary.diameters)
+        yield f"diameter, {graphs} graph{'s' * (graphs != 1)}", told, ""
     for label, count in summary.labels.items():
         share = count / max(summary.answers[label], 1)
         yield f"label {label}", f"{count:,} ({share:.1%})", ""
@@ -216,6 +218,6 @@ def _print_table(title: str, rows: Iterable[tuple[str, str, str]], source: str) 
     from graphmamba.studies.report import table
 
     listed = list(rows)
-    columns = ["", "here", *(["published"] if any(there for _, _, there in listed) else [])]
+    columns = ["", "here", "published"] if any(there for _, _, there in listed) else ["", "value"]
     cells = (row[: len(columns)] for row in listed)
     say(table(title, columns, cells, words=1), f"  source: {source}")

@@ -6,7 +6,8 @@ from collections.abc import Mapping, Sequence
 from textwrap import fill
 
 from graphmamba.reported import Score
-from graphmamba.training.progress import bytes_of, metric_title, time_of
+from graphmamba.training.metrics import metric_title
+from graphmamba.training.progress import bytes_of, time_of
 from graphmamba.training.run_dir import (
     FoldsResult,
     RunResult,

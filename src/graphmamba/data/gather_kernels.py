@@ -7,7 +7,7 @@ from numba import carray  # type: ignore[attr-defined]
 from numba.core import cgutils, types
 from numba.extending import intrinsic
 
-from graphmamba.data.compiled import kernel
+from graphmamba.data.cpu_compile import kernel
 from graphmamba.data.gather import ADD, COPY, OWNER
 from graphmamba.ops.cpu_compile import helper
 

@@ -4,7 +4,7 @@ from typing import no_type_check
 
 import numpy as np
 
-from graphmamba.data.compiled import kernel
+from graphmamba.data.cpu_compile import kernel
 from graphmamba.ops.cpu_compile import helper
 
 

@@ -52,16 +52,24 @@ def draw_summary(summary: Summary, title: str) -> Any:
 
 
 def _draw_sizes(panel: Any, summary: Summary) -> None:
+    from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, StrMethodFormatter
+
     panel.set_title("size of a graph", loc="left", fontsize=10)
     panel.set_ylabel("graphs", fontsize=9)
     # a logarithmic axis has no place for graphs without edges
     nodes, edges = summary.nodes.clamp_min(1), summary.edges.clamp_min(1)
-    is_log = float(torch.cat([nodes, edges]).max() / torch.cat([nodes, edges]).min()) >= LOG_SIZES
+    both = torch.cat([nodes, edges])
+    ratio = float(both.max() / both.min())
+    is_log = ratio >= LOG_SIZES
     for name, sizes, colour in (("nodes", nodes, FIRST), ("directed edges", edges, SECOND)):
         bins = whole_bins(sizes, is_log=is_log)
         panel.hist(sizes.numpy(), bins, color=colour, alpha=0.5, label=name)
     if is_log:
         panel.set_xscale("log")
+        panel.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5) if ratio < LOG_COUNTS else (1,)))
+        panel.xaxis.set_major_formatter(StrMethodFormatter("{x:,.0f}"))
+        panel.xaxis.set_minor_formatter(NullFormatter())
+    panel.yaxis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     # above the panel, where it covers nothing
     panel.legend(frameon=False, fontsize=9, ncols=2, loc="lower right", bbox_to_anchor=(1, 0.99))
 
@@ -73,10 +81,14 @@ def _draw_counts(
     counts: Int[Tensor, " counts"],
     weights: Int[Tensor, " counts"] | None = None,
 ) -> None:
+    from matplotlib.ticker import MaxNLocator
+
     panel.set_title(title, loc="left", fontsize=10)
     panel.set_ylabel(counted, fontsize=9)
     times = None if weights is None else weights.numpy()
     heights = panel.hist(counts.numpy(), whole_bins(counts), weights=times, color=FIRST)[0]
+    for axis in (panel.xaxis, panel.yaxis):
+        axis.set_major_locator(MaxNLocator(integer=True, min_n_ticks=1))
     if weights is not None and heights.max() >= LOG_COUNTS * heights[heights > 0].min():
         panel.set_yscale("log")
 

@@ -22,7 +22,7 @@ from graphmamba.studies.results import finished_run
 from graphmamba.training.experiment import Experiment, RunOptions, load_experiment
 from graphmamba.training.fit import fit
 from graphmamba.training.graphs import open_data
-from graphmamba.training.progress import metric_title
+from graphmamba.training.metrics import metric_title
 from graphmamba.training.run_dir import RunDir, RunResult, deviation_of, mean_of, read_config
 
 Overrides = Mapping[str, object]

@@ -38,7 +38,7 @@ from graphmamba.studies.report import (
     write_csv,
     write_json,
 )
-from graphmamba.training.distributed import rounded_products
+from graphmamba.training.distributed import allow_tf32
 from graphmamba.training.experiment import Experiment, RunOptions, load_experiment
 from graphmamba.training.stop import StopSignals
 
@@ -276,7 +276,7 @@ def efficiency(
     with (
         StopSignals(max_time, math.inf) as stops,
         Console(stderr=True).status("measuring") as status,
-        rounded_products(where, RunOptions().tf32),  # as in training
+        allow_tf32(where, RunOptions().tf32),  # as in training
         limited_memory(where, cap),
     ):
         for cell in study.missing():

@@ -20,8 +20,8 @@ from graphmamba.training.experiment import (
     config_names,
     load_experiment,
 )
-from graphmamba.training.metrics import LOWER_IS_BETTER
-from graphmamba.training.progress import bytes_of, metric_title, time_of
+from graphmamba.training.metrics import LOWER_IS_BETTER, metric_title
+from graphmamba.training.progress import bytes_of, time_of
 from graphmamba.training.run_dir import RunDir, Scores, json_numbers, read_scores
 
 CARD, BEST = "README.md", "best.safetensors"

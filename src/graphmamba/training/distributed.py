@@ -123,17 +123,17 @@ def start_processes(options: RunOptions) -> ProcessGroup:
         logging.getLogger(f"lightning.{each}").setLevel(logging.WARNING)
     # its processes alone: gradients are summed up by the step
     fabric = Fabric(accelerator=device.type, devices=devices, num_nodes=nodes, strategy="ddp")
-    had_met = _have_met()
+    had_process_group = _has_process_group()
     fabric.launch()
-    if _have_met() and not had_met:
+    if _has_process_group() and not had_process_group:
         # Not as soon as the run is over: others may follow with the same processes. And not around
-        # it either: parting waits for what is under way, and an error has to be reported before.
-        atexit.register(part_processes)
+        # it either: ending waits for what is under way, and an error has to be reported before.
+        atexit.register(end_processes)
     return ProcessGroup(fabric.global_rank, fabric.world_size, fabric.device)
 
 
 @contextmanager
-def rounded_products(device: torch.device, tf32: bool | None) -> Iterator[None]:
+def allow_tf32(device: torch.device, tf32: bool | None) -> Iterator[None]:
     """Allow TF32 in matrix products on a GPU, or not; the setting is restored on exit.
 
     Args:
@@ -151,13 +151,13 @@ def rounded_products(device: torch.device, tf32: bool | None) -> Iterator[None]:
         products.fp32_precision = before
 
 
-def part_processes() -> None:
+def end_processes() -> None:
     """Destroy the process group of `start_processes`; no run can follow in this program.
 
     Done automatically at exit. Threads of the group that outlive the interpreter could abort the
     process.
     """
-    if _have_met():
+    if _has_process_group():
         # The traceback of an error can hold the model, and the model the group.
         gc.collect()
         distributed.destroy_process_group()
@@ -185,5 +185,5 @@ def free_memory(device: torch.device) -> int:
     return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") // 2
 
 
-def _have_met() -> bool:
+def _has_process_group() -> bool:
     return distributed.is_available() and distributed.is_initialized()

@@ -22,7 +22,7 @@ from graphmamba.errors import UserError
 from graphmamba.nn.model import GraphMamba
 from graphmamba.ops.random import draw_bits
 from graphmamba.training.cuda_graph import CapturedForward
-from graphmamba.training.distributed import ProcessGroup, rounded_products
+from graphmamba.training.distributed import ProcessGroup, allow_tf32
 from graphmamba.training.experiment import Experiment, Precision
 from graphmamba.training.losses import Links, Objective, Target, check_fits
 from graphmamba.training.metrics import make_metrics, mean_loss
@@ -137,7 +137,7 @@ class Scorer:
         self, split: str | Ids, on_batch: Callable[[int, int], None] | None = None
     ) -> dict[str, float]:
         """Return `loss`, then metrics, beginning with the one that selects models."""
-        with rounded_products(self.store.device, self.tf32):
+        with allow_tf32(self.store.device, self.tf32):
             forward = self._forward(split) if self.is_captured else None
             return evaluate(
                 self.model,
@@ -154,7 +154,7 @@ class Scorer:
 
     def dry_run(self, splits: Sequence[str]) -> None:
         """Run the captured batches of these splits once per size, for `collected_kernels`."""
-        with rounded_products(self.store.device, self.tf32), evaluating(self.model):
+        with allow_tf32(self.store.device, self.tf32), evaluating(self.model):
             for split in splits:
                 self._forward(split).dry_run()
 

@@ -22,7 +22,7 @@ from graphmamba.checks import (
     check_types,
 )
 from graphmamba.data.catalog import CATALOG, Benchmark, LossName, MetricName
-from graphmamba.data.custom.options import DataSource
+from graphmamba.data.custom.options import KINDS_OF_FILES, DataSource
 from graphmamba.data.datasets.sbm import Sizes
 from graphmamba.data.splits import SPLITS
 from graphmamba.errors import UserError
@@ -473,7 +473,9 @@ def _path_of(name: str | Path) -> Path:
     known = config_names()
     if full not in known:
         if Path(name).is_file():
-            raise UserError(f"no experiment '{name}': files are .yaml, custom graphs .npz or .csv")
+            raise UserError(
+                f"no experiment '{name}': a file must be a .yaml, and graphs {KINDS_OF_FILES}"
+            )
         benchmark = name.partition("/")[0]
         models = [each for each in known if each.startswith(f"{benchmark}/")]
         listed = f"there is: {', '.join(models or CATALOG)}"

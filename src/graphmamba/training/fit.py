@@ -35,7 +35,7 @@ from graphmamba.training.compile import decided, is_captured
 from graphmamba.training.defaults import Size
 from graphmamba.training.distributed import (
     ProcessGroup,
-    rounded_products,
+    allow_tf32,
     start_processes,
 )
 from graphmamba.training.ema import MovingAverage
@@ -382,7 +382,7 @@ def run_fit(
     fast = is_captured(options, team.device, team.world, store)
     with (
         own_generators(options.seed),
-        rounded_products(team.device, options.tf32),
+        allow_tf32(team.device, options.tf32),
         StopSignals(options.max_time, options.checkpoint_every) as stops,
         run_dir.kept(team, resume),
     ):
@@ -502,7 +502,7 @@ def _start(state: RunState, store: GraphStore, run_dir: RunDir) -> StartRecord:
     notes = [*understood(state.experiment, store), *state.experiment.chosen.splitlines()]
     if store.is_transductive:
         items = "pairs" if PAIRS + LINKS in store.tables else "nodes"
-        notes.append(f"training, validation and test are {items} of one graph: {store.source}")
+        notes.append(f"one graph: training, validation and test are {items} of it ({store.source})")
     if isinstance(store, NeighbourStore):
         told = " and ".join(map(str, store.fanouts.tolist()))
         scored = "those of sampled neighbours too" if store.scored is store else "exact"

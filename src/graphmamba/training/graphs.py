@@ -13,7 +13,7 @@ from graphmamba.data.catalog import Level
 from graphmamba.data.custom.labels import CustomGraphs, label_statistics
 from graphmamba.data.custom.networkx import Graphs
 from graphmamba.data.custom.open import open_custom, read_graphs, read_unlabelled
-from graphmamba.data.custom.options import DataOptions, DataSource
+from graphmamba.data.custom.options import KINDS_OF_FILES, DataOptions, DataSource
 from graphmamba.data.datasets.sources import open_with_columns
 from graphmamba.data.neighbor_sampling import NeighbourStore
 from graphmamba.data.splits import SPLITS
@@ -47,7 +47,7 @@ def open_data(
     if not experiment.data.path:
         # it would mean the folder that one happens to be in
         if experiment.data.labels is None:
-            raise UserError("data.path must name a folder, .npz or .csv of graphs, got ''")
+            raise UserError(f"data.path must be {KINDS_OF_FILES}, got ''")
         raise UserError(
             "data.path must name the graphs: the model was trained on graphs given from Python; "
             "give others to evaluate or predict with --input, "

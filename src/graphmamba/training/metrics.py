@@ -526,6 +526,32 @@ MAKERS: dict[
 LOWER_IS_BETTER: frozenset[str] = frozenset({"mean_absolute_error", "rmse", "log_loss"})
 
 
+METRIC_TITLES = {
+    "average_precision": "AP",
+    "mean_absolute_error": "MAE",
+    "macro_f1": "F1",
+    "accuracy": "accuracy",
+    "accuracy_sbm": "accuracy (mean of classes)",
+    "micro_f1": "F1 (micro)",
+    "weighted_f1": "F1 (weighted)",
+    "mcc": "MCC",
+    "roc_auc": "ROC-AUC",
+    "log_loss": "log-loss",
+    "rmse": "RMSE",
+    "r2": "R2",
+    "spearman": "Spearman",
+    "mrr": "MRR",
+    "mrr_filtered": "MRR filtered",
+    "mrr_extended": "MRR extended",
+}
+"""Short names of metrics in tables; of others, their name."""
+
+
+def metric_title(name: str) -> str:
+    """Title of a metric in tables."""
+    return METRIC_TITLES.get(name, name.replace("_", " "))
+
+
 def make_metrics(task: Task, names: Sequence[MetricName] = ()) -> list[Metric]:
     """Make metrics by name; those computed from the same rows are one object.
 

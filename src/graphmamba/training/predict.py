@@ -58,7 +58,7 @@ class Predictions:
     outputs: Float[Tensor, "rows columns"]
     """Probabilities of classes or labels, predicted values, or scores of pairs."""
     std: Float[Tensor, "rows columns"] | None
-    """Standard deviation of outputs over random node orders; None for models without them."""
+    """Standard deviation of outputs over random node orders; None for models with a single one."""
 
     @property
     def classes(self) -> Int[Tensor, " rows"]:
@@ -131,7 +131,7 @@ def _in_pieces(
 def single_order(model: GraphMamba) -> tuple[GraphMamba | None, int]:
     """Copy a model that uses one node order per pass; and the number of orders of the original.
 
-    None if node orders are not random.
+    None if the model uses one order anyway: `eval_samples` is 1, or orders are not random.
     """
     single = deepcopy(model).eval()
     global_models = [part for part in single.modules() if isinstance(part, GraphMambaGlobal)]

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from graphmamba.errors import UserError
 from graphmamba.training.experiment import Experiment, LoggerName, RunOptions
+from graphmamba.training.metrics import metric_title
 from graphmamba.training.run_dir import RunResult, Scores
 
 
@@ -342,29 +343,8 @@ def bar(title: str) -> Iterator[Callable[[int, int], None]]:
         yield lambda done, total: progress.update(task, completed=done, total=total)
 
 
-METRIC_TITLES = {
-    "average_precision": "AP",
-    "mean_absolute_error": "MAE",
-    "macro_f1": "F1",
-    "accuracy": "accuracy",
-    "accuracy_sbm": "accuracy (mean of classes)",
-    "micro_f1": "F1 (micro)",
-    "weighted_f1": "F1 (weighted)",
-    "mcc": "MCC",
-    "roc_auc": "ROC-AUC",
-    "log_loss": "log-loss",
-    "rmse": "RMSE",
-    "r2": "R2",
-    "spearman": "Spearman",
-    "mrr": "MRR",
-}
 GIB, MIB = 1 << 30, 1 << 20
 MINUTE, HOUR = 60, 3600
-
-
-def metric_title(name: str) -> str:
-    """Title of a metric in tables."""
-    return METRIC_TITLES.get(name, name.replace("_", " "))
 
 
 def bytes_of(count: int) -> str:

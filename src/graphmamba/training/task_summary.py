@@ -1,5 +1,6 @@
 """The first lines of a run: the inferred task, and notes on what may be meant otherwise."""
 
+import re
 from collections.abc import Iterator, Sequence
 
 import torch
@@ -15,12 +16,15 @@ from graphmamba.data.tables import owner_of
 from graphmamba.training.evaluate import labels_per_graph
 from graphmamba.training.experiment import Experiment
 from graphmamba.training.graphs import labels_in
-from graphmamba.training.progress import metric_title
+from graphmamba.training.metrics import metric_title
 
 SHOWN = 8
 """Most classes, labels or targets named in a line."""
 LONGEST = 24
 """Most characters of a name."""
+MANY_CLASSES = 20
+"""Numbers of so many classes at most are taken for classes without a note."""
+WHOLE = re.compile(r"-?\d+")
 
 
 def understood(experiment: Experiment, store: GraphStore) -> tuple[str, ...]:
@@ -102,6 +106,16 @@ def _notes(task: Task, data: DataSource, store: GraphStore, y: Tensor) -> Iterat
                 f"note: {len(values):,} different whole numbers, most of which occur once or leave "
                 "many out, are read as targets; --data.task classes reads them as classes"
             )
+    if (
+        task.kind == "classes"
+        and (data.task, data.classes) == (None, None)
+        and task.classes > MANY_CLASSES
+        and all(WHOLE.fullmatch(name) for name in data.class_names)
+    ):
+        yield (
+            f"note: {task.classes:,} different whole numbers are read as classes; "
+            "--data.task regression reads them as targets"
+        )
     nodes = store.tables["nodes"]
     if "x" not in nodes.columns or not nodes.columns["x"].dtype.is_floating_point:
         return

@@ -156,11 +156,11 @@ def test_what_is_wrong_is_reported(
         (
             "mode",
             {},
-            "(--target, or --data.target where a model is trained) must be a column of gr",
+            "(`train --data.target`, otherwise `--target`) must be a column of gr",
         ),
         ("mode", {}, "of graphs.csv, nodes.csv, pairs.csv, got 'mode'; graphs.csv has mood; pairs"),
         ("graph", {}, "target must be none of"),
-        ([], {}, "(--target, or --data.target where a model is trained) must name one column"),
+        ([], {}, "(`train --data.target`, otherwise `--target`) must name one column"),
         ([], {}, "got none; graphs.csv has mood; pairs.csv has near"),
         (["mood", "near"], {}, "column 'near' must be there"),
         ("mood", {"level": "node"}, "nodes.csv, line 1: column 'mood' must be there"),

@@ -78,6 +78,7 @@ def test_lines_of_predictions_are_those_of_the_table(tmp_path: Path) -> None:
         ("smiles,weight\nC,1\n", "line 1: column 'heavy' must be there"),
         ("smiles,heavy,split\nC,1,later\nC,2,train\n", "line 2: split must be one of"),
         ("smiles,heavy\nC,1.5\nC,x\n", "line 3: heavy must be all numbers"),
+        ("graph,heavy\nwater,1\n", "got .*; of tables of nodes and edges"),
     ],
 )
 def test_what_is_wrong_is_reported_before_any_molecule_is_read(

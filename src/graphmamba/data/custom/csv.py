@@ -36,7 +36,7 @@ ENDINGS = (".csv", ".csv.gz", ".parquet")
 KEYS = frozenset({"graph", "node", "source", "target", "split"})
 KEYS_OF = {"nodes": {"graph", "node", "split"}, "edges": {"graph", "source", "target"}}
 ANSWER = {"true": 1.0, "false": 0.0}  # how pandas writes a Boolean column
-TARGET = "target (--target, or --data.target where a model is trained)"
+TARGET = "target (`train --data.target`, otherwise `--target`)"
 
 
 @dataclass(frozen=True)

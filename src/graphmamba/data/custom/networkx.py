@@ -15,6 +15,7 @@ from torch import Tensor
 from torch_geometric.data import Data
 
 from graphmamba.data.catalog import Level
+from graphmamba.data.custom.csv import TARGET
 from graphmamba.data.custom.labels import CustomData, CustomGraphs, LabelRule, numbers_of
 from graphmamba.data.custom.pyg import from_graphs
 from graphmamba.data.custom.split import MASKS
@@ -72,8 +73,8 @@ def from_networkx(
     if found.level is None and level != "link":
         there = {*each[0].graph, *next(iter(each[0].nodes.values()))} - OF_GRAPHML
         raise UserError(
-            "target (--target, or --data.target where a model is trained) must be an attribute of "
-            f"the graphs or of their nodes, got {', '.join(target)}; there is "
+            f"{TARGET} must be an attribute of the "
+            f"graphs or of their nodes, got {', '.join(target)}; there is "
             f"{', '.join(sorted(map(str, there))) or 'none'}"
         )
     if (level or found.level) == "node":

@@ -47,7 +47,11 @@ def read_smiles_csv(
     check_is("rule", rule or LabelRule(), LabelRule)
     table = read_csv(Path(path))
     cells = {name: table.cells(name) for name in check_target(target, [table])}
-    table.cells(smiles)  # before molecules are read, which takes long
+    if smiles not in table.names:  # before molecules are read, which takes long
+        raise UserError(
+            f"{path}, line 1: column {smiles!r} must be there, since a table by itself holds "
+            f"molecules, got {table.names}; of tables of nodes and edges give the folder"
+        )
     labels = read_labels(cells, rule or LabelRule(), table.where)
     split = read_split(table)
     found, kept = molecules_of(table, smiles, on_error, has_descriptors=has_descriptors)

@@ -1,4 +1,4 @@
-"""Options for the functions of this package that Numba compiles and caches on disk."""
+"""Marks functions of this package that Numba compiles; they are cached on disk."""
 
 from pathlib import Path
 from typing import Any
@@ -6,7 +6,7 @@ from typing import Any
 from graphmamba.ops.cpu_compile import fingerprint_of, kept
 
 _HERE = Path(__file__).parent
-SOURCES = [_HERE / "compiled.py", _HERE / "gather.py", *_HERE.rglob("*_kernels.py")]
+SOURCES = [_HERE / "cpu_compile.py", _HERE / "gather.py", *_HERE.rglob("*_kernels.py")]
 """All that a kernel may draw on."""
 _FINGERPRINT = fingerprint_of(SOURCES)
 
