@@ -296,8 +296,9 @@ class Backbone(nn.Module):
         x, e = encoded.x, encoded.e
         v: Tensor | None = None
         # the operator of a layer reads one row for all edges as it is
-        if e is not None and not (self.reverse_edges is None and runs_operator(self.layers[0], x)):
-            e = one_per_edge(e, edges)
+        if e is not None and e.shape[0] != edges:
+            is_read = self.reverse_edges is None and runs_operator(self.layers[0], x)
+            e = e if is_read else one_per_edge(e, edges)
         if self.reverse_edges is not None:
             e = self.reverse_edges(required_edges(e, "reverse edges"))
         kept: list[Tensor] = []
